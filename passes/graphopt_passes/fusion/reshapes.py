@@ -75,35 +75,62 @@ def _by_ones(node: Node, x: Value, rw: Rewriter) -> Value:
 
 
 _MOST_BETWEEN = 8
+_ARITHMETIC = ("Add", "Div", "Max", "Min", "Mul", "Pow", "Sub")
+_BROADCASTING = 8
+"""The first opset in which all of them broadcast."""
 
 
 class MoveElementwiseBeforeReshape(OpRule):
     """Compute elementwise operators between two reshapes in front of the first, so that both become one.
 
-    Up to eight operators of one operand may lie between the two, each read by the next alone. `Reshape`, `Flatten`,
-    `Squeeze` and `Unsqueeze` count as reshapes.
+    Up to eight operators may lie between the two, of one operand or with numbers as further ones, such as a GELU
+    that is written out; nothing else reads what is between. `Reshape`, `Flatten`, `Squeeze` and `Unsqueeze` count as
+    reshapes.
     """
 
     # No pattern: how many operators lie between is open.
     ops = RESHAPES
-    sources = OF_ONE_TYPE
+    sources = (*OF_ONE_TYPE, *_ARITHMETIC)
     opsets = "5-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        between: list[Node] = []
-        maker = node
-        while maker is node or maker.op not in RESHAPES:
-            if len(between) > _MOST_BETWEEN:
-                raise Decline("more than {} operators lie between it and another reshape", _MOST_BETWEEN)
-            maker = maker.operand(0).sole_source(*OF_ONE_TYPE, *RESHAPES, reader=maker)
-            between.append(maker)
-        first = between.pop()
-        moved = first.operand(0)
-        if not between:
+        first, between = _between(node)
+        moved: dict[Value | None, Value] = {first.result: first.operand(0)}
+        for each in between:
+            inputs = [moved.get(value, value) for value in each.inputs]
+            moved[each.result] = rw.op(each.op_type, *inputs, **each.attrs)
+        last = moved[node.operand(0)]
+        return rw.set_input(node, 0, rw.op(first.op_type, last, *first.inputs[1:], **first.attrs))
+
+
+def _between(node: Node) -> tuple[Node, list[Node]]:
+    """The reshape that everything comes from which elementwise operators make of it for another, and these in order."""
+    between: list[Node] = []
+    arithmetic = _ARITHMETIC if node.graph.opset() >= _BROADCASTING else ()
+    readers, left, rank = {node}, {node.operand(0)}, 0
+    while True:
+        value = max(left, key=lambda each: each.producer.order if each.producer else -1)
+        left.remove(value)
+        maker = value.source(*OF_ONE_TYPE, *arithmetic, *RESHAPES, reader=node)
+        if value.output_count or not readers.issuperset(value.users):
+            raise Decline("{} has other readers", value.name)
+        if maker.op in RESHAPES:
+            break
+        if len(between) == _MOST_BETWEEN:
+            raise Decline("more than {} operators lie between it and another reshape", _MOST_BETWEEN)
+        between.append(maker)
+        readers.add(maker)
+        operands = maker.operands if maker.op in arithmetic else maker.operands[:1]
+        numbers = [each.sizes() for each in operands if each.is_const]
+        if any(prod(sizes) != 1 for sizes in numbers):
             raise Decline
-        for each in reversed(between):
-            moved = rw.op(each.op_type, moved, *each.inputs[1:], **each.attrs)
-        return rw.set_input(node, 0, rw.op(first.op_type, moved, *first.inputs[1:], **first.attrs))
+        rank = max(rank, *map(len, numbers), 0)
+        left.update(each for each in operands if not each.is_const)
+    if left or not between:
+        raise Decline
+    if rank and rank > min(len(maker.operand(0).dims()), len(maker.result.dims())):
+        raise Decline("a number with axes gives {} more of them", maker.result.name)
+    return maker, between[::-1]
 
 
 class MoveBiasBeforeReshape(PatternRule):
