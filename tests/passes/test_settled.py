@@ -12,7 +12,7 @@ from graphopt.manager import PassManager
 from graphopt.pipeline import registry
 from graphopt.rewrite import Level, Numerics
 from graphopt.testing import Case, cases
-from graphopt_passes.layout import nhwc
+from graphopt_passes.layout import nhwc_plan
 from tests.models.settle import SAME, verdict
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -94,7 +94,7 @@ def test_orders_of_images_are_chosen_once_where_others_freed_none() -> None:
     model = pool_behind_gather()
     model.graph.node.pop()
     model.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("image", onnx.TensorProto.UINT8, (2, 3, 6, 6)))
-    with patch.object(nhwc, "choose", wraps=nhwc.choose) as chosen:
+    with patch.object(nhwc_plan, "choose", wraps=nhwc_plan.choose) as chosen:
         result = PassManager("all", strict=True).run(model)
     assert result.hits["convert_layout_nhwc"] == 1
     assert chosen.call_count == 1

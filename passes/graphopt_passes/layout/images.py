@@ -7,7 +7,6 @@ from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
 
 from graphopt.ir.types import element_count
 from graphopt.operators.transpose import LAST, Perm, channels_first, channels_last
@@ -20,8 +19,8 @@ from graphopt_passes.fusion.transposes.permuted import axis_of
 from graphopt_passes.layout.activations import ELEMENTWISE
 from graphopt_passes.layout.cost import Price
 from graphopt_passes.layout.known import is_number
+from graphopt_passes.layout.nhwc import BYTES, gains
 
-_BYTES = (TensorProto.UINT8, TensorProto.INT8)
 _RANKS = (3, 4, 5)
 """Those of rows, images and volumes with their batch and channels."""
 _SIDE = 56
@@ -80,13 +79,6 @@ class LastForm:
         return rw.outputs(len(self.node.outputs), op_type, *inputs, domain=domain, **self.attrs)
 
 
-def gains(node: Node) -> bool:
-    """Whether a node is faster with channels last, whatever is around it."""
-    if node.op_type in ("QLinearConv", "QLinearAveragePool"):
-        return not node.attr("channels_last", 0)
-    return node.op == "MaxPool" and node.operand(0).dtype in _BYTES
-
-
 def elements(value: Value) -> int:
     """How many elements an image has, reckoned where sizes are not known."""
     batch, *others = value.shape or (1, 64, None, None)
@@ -95,7 +87,7 @@ def elements(value: Value) -> int:
 
 def reorder(value: Value, rates: Rates) -> float:
     """Microseconds of a `Transpose` between both orders."""
-    kind = "bytes between orders" if value.dtype in _BYTES else "floats between orders"
+    kind = "bytes between orders" if value.dtype in BYTES else "floats between orders"
     return (rates["kernel"] + elements(value) * rates[kind]) / 1e3
 
 

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
+from onnx import TensorProto
 
-from graphopt.ir import Graph, Node, TensorType, Value
-from graphopt.rewrite import Decline, GraphPass, Level, Numerics, Rewriter
-from graphopt_passes.algorithm.work import rates_of
-from graphopt_passes.fusion.transposes.region import is_absorbed
-from graphopt_passes.layout.images import LastForm, Rates, gains, last_form, reorder
-from graphopt_passes.layout.mincut import MinimumCut, Places, cheapest, price_change
-from graphopt_passes.shared import Shared
+from graphopt.ir import Graph, Node
+from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
 
-_TIE = 1e-3
-"""Microseconds that channels last are better where it makes no difference."""
+BYTES = (TensorProto.UINT8, TensorProto.INT8)
 
 
 class ConvertLayoutNhwc(GraphPass):
@@ -35,77 +28,13 @@ class ConvertLayoutNhwc(GraphPass):
     def run(self, graph: Graph, rw: Rewriter) -> None:
         if graph.is_function or not any(map(gains, graph)):
             return
-        images = _ChannelsLast(rw)
-        for form in choose(graph, rates_of(rw.target)):
-            with rw.attempt(form.node):
-                images.convert(form)
+        from graphopt_passes.layout.nhwc_plan import convert  # many networks have pools, few have pools of bytes
+
+        convert(graph, rw)
 
 
-def choose(graph: Graph, rates: Rates) -> list[LastForm]:
-    """The forms that make the whole graph fastest, in order."""
-    forms = {form.node: form for form in _forms(graph, rates)}
-    prices = {node: (form.price[0] + _TIE, form.price[1]) for node, form in forms.items()}
-
-    def price(cut: MinimumCut, place: Places, value: Value, maker: int | None, readers: list[Node]) -> None:
-        """A transpose for each order in which a value is wanted and not made."""
-        others = value.users.keys() - readers
-        wanted = bool(value.output_count) or not all(_takes_either(user, value) for user in others)
-        price_change(cut, place, reorder(value, rates), maker, readers, wanted=wanted)
-
-    last, _ = cheapest(forms, prices, price)
-    return _with_gains([form for node, form in forms.items() if node in last])
-
-
-def _takes_either(user: Node, value: Value) -> bool:
-    """Whether a reader permutes an image itself, so that one before it joins it and costs nothing."""
-    return user.op == "Transpose" and user.graph is value.graph and not is_absorbed(user)
-
-
-def _with_gains(chosen: list[LastForm]) -> list[LastForm]:
-    """Those that a kernel is faster by, with all that is joined to them; the rest would only move transposes."""
-    reads: dict[Value, Node] = {}
-    joined: dict[Node, list[Node]] = {form.node: [] for form in chosen}
-    made = {value: form.node for form in chosen for value in form.node.results}
-    for form in chosen:
-        for value in form.operands:
-            other = made.get(value) or reads.setdefault(value, form.node)
-            joined[form.node].append(other)
-            joined[other].append(form.node)
-    waiting = [node for node in joined if gains(node)]
-    kept = set(waiting)
-    while waiting:
-        found = set(joined[waiting.pop()]) - kept
-        kept |= found
-        waiting += found
-    return [form for form in chosen if form.node in kept]
-
-
-def _forms(graph: Graph, rates: Rates) -> Iterator[LastForm]:
-    for node in graph:
-        with suppress(Decline):
-            yield last_form(node, rates)
-
-
-class _ChannelsLast(Shared):
-    """Makes nodes on images with channels last, which are shared by those with channels second that they stand for."""
-
-    def convert(self, form: LastForm) -> None:
-        """Replace a node by its form with channels last, between transposes."""
-        node = form.node
-        self.begin()
-        if node.op == "Transpose":
-            if form.gives:
-                self.keep({node.result: node.operand(0)})
-            return
-        made = form.write(lambda value: self._last(value, form), self.rw)
-        for old, new in zip(node.outputs, made, strict=True):
-            if old is not None and isinstance(old.type, TensorType):
-                shape = old.type.shape
-                moved = None if shape is None else tuple(shape[axis] for axis in form.last)
-                new.type = TensorType(old.type.dtype, moved)
-        firsts = [self.rw.op("Transpose", value, perm=form.first) for value in made]
-        self.rw.replace(node, firsts)
-        self.keep(dict(zip(firsts, made, strict=True)))
-
-    def _last(self, value: Value, form: LastForm) -> Value:
-        return self.once(value, lambda: self.rw.op("Transpose", value, perm=form.last))
+def gains(node: Node) -> bool:
+    """Whether a node is faster with channels last, whatever is around it."""
+    if node.op_type in ("QLinearConv", "QLinearAveragePool"):
+        return not node.attr("channels_last", 0)
+    return node.op == "MaxPool" and node.operand(0).dtype in BYTES
