@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import onnx
 
@@ -46,6 +47,19 @@ class _Scope:
         return None if found is None else _shape(found)
 
 
+class _Shapes(Sequence[Known]):
+    """What is known of the shapes of some values; most entries of the table decide by a node's attributes alone."""
+
+    def __init__(self, values: Sequence[Value | None], scope: _Scope) -> None:
+        self._values, self._scope = values, scope
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._scope.shape(self._values[at])
+
+
 def _shape(found: onnx.TypeProto) -> Known:
     if not found.HasField("tensor_type"):
         return None
@@ -85,7 +99,7 @@ def _stop(graph: Graph, proto: onnx.GraphProto, scope: _Scope) -> bool:
         for name, (body, body_scope) in inner.items():
             found |= _stop(node.subgraphs[name], body, body_scope)
         if node.op in ENTRIES:
-            claims = [scope.shape(value) for value in node.outputs]
+            claims = _Shapes(node.outputs, scope)
             for index, axes in _by_output(_doubts_of(node, claims, scope, inner), claims).items():
                 value = node.outputs[index]
                 if value is not None and index < len(target.output) and target.output[index] == value.name:
@@ -111,9 +125,9 @@ def _doubts_of(
     node: Node, claims: Sequence[Known], scope: _Scope, inner: dict[str, tuple[onnx.GraphProto, _Scope]]
 ) -> Doubts:
     branches: dict[str, Sequence[Known]] = {
-        name: [body.shape(value) for value in node.subgraphs[name].outputs] for name, (_, body) in inner.items()
+        name: _Shapes(node.subgraphs[name].outputs, body) for name, (_, body) in inner.items()
     }
-    return doubts(Facts(node, [scope.shape(value) for value in node.inputs], claims, branches))
+    return doubts(Facts(node, _Shapes(node.inputs, scope), claims, branches))
 
 
 def _by_output(found: Doubts, claims: Sequence[Known]) -> dict[int, set[int] | None]:

@@ -39,10 +39,12 @@ def contents_may_explode(model: Model) -> bool:
         return False
     sizes: dict[Value, int] = {}
     for node in model.nodes():
+        if not node.inputs:
+            continue
         if node.op in ("Shape", "Size"):
             size = 64
         else:
-            first = node.inputs[0] if node.inputs else None
+            first = node.inputs[0]
             if first is not None and first not in sizes and not first.is_const:
                 continue
             size = _followed_by(node, sizes)
