@@ -1,5 +1,7 @@
 """Operators that compute each element of their result from that of one operand at the same place."""
 
+from onnx import TensorProto as T
+
 UNARY = (
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Cast", "Ceil", "Celu", "Clip", "Cos",
     "Cosh", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "IsInf", "IsNaN", "LeakyRelu", "Log",
@@ -15,3 +17,6 @@ ACTIVATIONS: dict[str, tuple[str, ...]] = {
     "Relu": (), "Sigmoid": (), "Tanh": (), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"),
 }  # fmt: skip
 """Those that fused kernels apply to what they compute, with their parameters in order."""
+
+EXPANDED = frozenset({T.BOOL, T.FLOAT, T.FLOAT16, T.DOUBLE, T.INT32, T.INT64})
+"""Element types for which all runtimes have an `Expand`."""

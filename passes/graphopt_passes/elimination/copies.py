@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from onnx import TensorProto as T
-
 from graphopt.operators import Reshape
 from graphopt.operators.transpose import Transpose, keeps_order
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Tries, Value
-from graphopt_passes.elementwise import UNARY
+from graphopt_passes.elementwise import EXPANDED, UNARY
 
 
 class EliminateExpandBeforeBroadcast(OpRule):
     """Let an operator that broadcasts read what an `Expand` repeats, when another operand has the shape of the result.
 
-    An `Expand` that stays for other readers is left to all: to broadcast takes longer than to read what is there.
+    So does a `Tile` along axes of size 1. One that stays for other readers is left to all: to broadcast takes longer
+    than to read what is there.
     """
 
     # No pattern: any of the operands may be repeated.
@@ -23,14 +22,18 @@ class EliminateExpandBeforeBroadcast(OpRule):
         "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mul",
         "Or", "Pow", "Sub", "Sum", "Where", "Xor",
     )  # fmt: skip
-    sources = ("Expand",)
+    sources = ("Expand", "Tile")
     opsets = "8-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         tries = Tries()
         for index, value in enumerate(node.operands):
             with tries:
-                x = value.source("Expand", reader=node).operand(0)
+                source = value.source(*self.sources, reader=node)
+                x = source.operand(0)
+                pairs = zip(x.dims(), value.dims(), strict=True) if source.op == "Tile" else ()
+                if any(size not in (1, dim) or size in (0, None) for size, dim in pairs):
+                    raise Decline("{} may be repeated along an axis that has more", x.name)
                 if not _has_other(node, value):
                     raise Decline("no other operand is known to have the shape of {}", node.result.name)
                 if value.output_count or not all(
@@ -50,7 +53,6 @@ _BETWEEN_TWO = (
     "Add", "And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Mul", "Or", "Pow", "Sub", "Xor",
 )  # fmt: skip
 """Without `Div`: an integer that is 0 may be in no result, where that is empty."""
-_EXPANDED = frozenset({T.BOOL, T.FLOAT, T.FLOAT16, T.DOUBLE, T.INT32, T.INT64})
 
 
 class MoveElementwiseBeforeExpand(OpRule):
@@ -75,7 +77,7 @@ class MoveElementwiseBeforeExpand(OpRule):
         expand = expanded[0].source("Expand", reader=node)
         x, shape = expand.operand(0), expand.operand(1)
         _check_numbers(node, expanded[0])
-        if node.result.dtype not in _EXPANDED:
+        if node.result.dtype not in EXPANDED:
             raise Decline("{} is of a type that is not expanded everywhere", node.result.name)
         if not x.dims() and any(value.dims() for value in node.operands if value is not expanded[0]):
             raise Decline("{} has fewer axes than what it is joined with", x.name)

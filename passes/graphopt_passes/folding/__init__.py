@@ -7,6 +7,7 @@ PASSES = passes_of(
     ("functions", "InlineFunctions"),
     ("constants", "FoldConstants", "FoldLargeConstants"),
     ("shapes", "FoldShapes"),
+    ("repetition", "MoveRepetitionBehindOperator"),
     ("uniform", "FoldUniformOperands"),
     ("gather_to_reshape", "ReplaceGatherWithReshape"),
     ("shape_ops", "EliminateShapeOp", "EliminateShapeGather", "EliminateSliceAfterShape", "EliminateNopSize"),

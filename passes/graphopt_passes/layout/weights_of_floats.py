@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from math import prod
 from weakref import WeakKeyDictionary
@@ -66,7 +67,8 @@ class FoldDequantizedWeights(OpRule):
             _check_readers(value)
             if not self.whatever_is_read and any(_is_for_integers(user, value) for user in value.users):
                 raise Decline("{} is multiplied with integers", value.name)
-        if any(_has_kernel(product) for product in node.result.users if product.op in FuseInt4IntoMatmul.ops):
+        products = [user for user in node.result.users if user.op in FuseInt4IntoMatmul.ops]
+        if any(_fits(taken_by_kernel, product) for product in products):  # floats, 8 times as large, are hardly faster
             raise Decline("MatMulNBits multiplies with {}", stored.name)
         check_growth(stored, rw)
         blocks = node.attr("block_size", 0)
@@ -120,22 +122,15 @@ def _check_readers(value: Value) -> None:
 
 def _is_for_integers(user: Node, value: Value) -> bool:
     """Whether a product may become one of integers."""
-    if user.op == _FUSED or (user.op in _CONVOLUTIONS and not (_is_quantized(user.result) and _is_taken(user))):
+    overlaps = user.op == "ConvTranspose" and not _fits(side_by_side, user, user.operand(1))
+    if overlaps or user.op == _FUSED or (user.op in _CONVOLUTIONS and not _is_quantized(user.result)):
         return False  # no rule makes products of bytes of fused ones
     return any(_comes_of_integers(operand) for operand in user.operands if operand is not value)
 
 
-def _is_taken(convolution: Node) -> bool:
-    """Whether it is none that is transposed, or one whose windows lie side by side."""
+def _fits(check: Callable[..., object], *operands: Node | Value) -> bool:
     with suppress(Decline):
-        return convolution.op != "ConvTranspose" or bool(side_by_side(convolution, convolution.operand(1)))
-    return False
-
-
-def _has_kernel(product: Node) -> bool:
-    """Whether a kernel multiplies with integers of 4 bits: floats, 8 times as large, are hardly faster."""
-    with suppress(Decline):
-        return bool(taken_by_kernel(product))
+        return bool(check(*operands))
     return False
 
 

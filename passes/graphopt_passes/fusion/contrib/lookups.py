@@ -15,9 +15,7 @@ from graphopt_passes.fusion.contrib.int4 import pairs
 from graphopt_passes.fusion.contrib.operands import DOMAIN, ONE, OnIntegers, in_runtime
 from graphopt_passes.fusion.contrib.parameters import NARROW, dequantized, quantized
 
-_TAKEN = frozenset(
-    {TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16, TensorProto.INT32}
-)  # fmt: skip
+_TAKEN = (TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16, TensorProto.INT32)
 """Integers that `Gather` takes."""
 _BLOCKS_SINCE = 21
 _LARGEST_BLOCK, _SMALLEST_BLOCK = 256, 16
@@ -101,13 +99,12 @@ def _by_kernel(node: Node, dequantize: Node, rw: Rewriter) -> Value:
     if stored.dtype not in (TensorProto.INT4, TensorProto.UINT4) or not in_runtime("GatherBlockQuantized"):
         raise Decline
     dims, shape, size = stored.sizes(), parameters[0].sizes(), int(dequantize.attr("block_size", 0))
-    if len(dims) != 2 or parameters[0].dtype != TensorProto.FLOAT or not is_in_singles(dequantize):
+    block = size or gcd(dims[-1], _LARGEST_BLOCK)
+    along_rows = shape in ONE or dequantize.attr("axis", 1) % 2 == bool(size)
+    fits = block >= _SMALLEST_BLOCK and not block & (block - 1) and dims[-1] % block == 0
+    if len(dims) != 2 or node.attr("axis", 0) % 2 or not fits or not along_rows or not is_in_singles(dequantize):
         raise Decline
-    block = size or gcd(dims[1], _LARGEST_BLOCK)
-    if block < _SMALLEST_BLOCK or block & (block - 1) or dims[1] % block:
-        raise Decline
-    by_rows = shape in ONE or dequantize.attr("axis", 1) % 2 == bool(size)
-    if node.attr("axis", 0) % 2 or not by_rows or any(each.sizes() != shape for each in parameters):
+    if parameters[0].dtype != TensorProto.FLOAT or any(each.sizes() != shape for each in parameters):
         raise Decline
     if size and shape != (dims[0], dims[1] // block):
         raise Decline

@@ -1,0 +1,188 @@
+"""Constants that are repeated for every image of a batch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt.analysis import is_deterministic
+from graphopt.ir.types import element_count, is_told
+from graphopt.operators import Transpose
+from graphopt.operators.softmax import SOFTMAXES, Softmax
+from graphopt.records import dataclass
+from graphopt.rewrite import Decline, Dim, Node, Numerics, OpRule, Outcome, Rewriter, Value
+from graphopt_passes.elementwise import EXPANDED, UNARY
+
+_SOURCES = ("ConstantOfShape", "Expand", "Tile")
+_TOGETHER = (
+    "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mul",
+    "Or", "PRelu", "Pow", "Sub", "Sum", "Where", "Xor",
+)  # fmt: skip
+_VIEWS = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
+_NORMALIZATIONS = (*sorted(SOFTMAXES), "LayerNormalization")
+_OF_MATRIX, _MOST_NODES = 2, 200
+"""Axes of a matrix; so many nodes are looked at to see whether something depends on constants alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Repeated:
+    """A constant `value` that the operator `source` repeats along one axis, counted from the front."""
+
+    value: Value
+    source: Node
+    axis: int
+
+    @property
+    def count(self) -> Dim:
+        """How often it is there."""
+        return self.value.dims()[self.axis]
+
+    @property
+    def behind(self) -> int:
+        """The axis from the end, 1 for the last one."""
+        return len(self.value.dims()) - self.axis
+
+    @classmethod
+    def of(cls, value: Value, reader: Node) -> _Repeated:
+        """Read one.
+
+        Raises:
+            Decline: it is none, or the model has no name for how often it is repeated.
+        """
+        source = value.source(*_SOURCES, reader=reader)
+        dims, filled = value.dims(), source.op == "ConstantOfShape"
+        if not filled and not _is_constant(source.operand(0)):
+            raise Decline
+        start = tuple(size if isinstance(size, int) else 1 for size in dims) if filled else source.operand(0).dims()
+        start = (*(1,) * (len(dims) - len(start)), *start)
+        axes = [axis for axis, size in enumerate(dims) if size != start[axis]]
+        others = [size for axis, size in enumerate(dims) if axis not in axes]
+        if len(axes) != 1 or start[axes[0]] != 1 or not is_told(dims[axes[0]]):
+            raise Decline("{} is not repeated along one axis", value.name)
+        if not all(isinstance(size, int) and size > 0 for size in others):
+            raise Decline("the sizes of {} are not known", value.name)
+        return cls(value, source, axes[0])
+
+    def once(self, rw: Rewriter) -> Value:
+        """The constant, of as many axes as what is made of it."""
+        dims, x = self.value.dims(), self.source.operand(0)
+        if self.source.op == "ConstantOfShape":
+            sizes = [1 if axis == self.axis else size for axis, size in enumerate(dims)]
+            return rw.op("ConstantOfShape", rw.constant(np.array(sizes, np.int64)), **self.source.attrs)
+        missing = len(dims) - len(x.dims())
+        return rw.op("Unsqueeze", x, axes=tuple(range(missing))) if missing else x
+
+    def again(self, made: Value, result: Value, axis: int, rw: Rewriter) -> Value:
+        """Something else, repeated as often along an axis of its own."""
+        shape, old, dims = self.source.operands[-1], self.value.dims(), result.dims()
+        if axis != self.axis or len(dims) != len(old) or (self.source.op != "Tile" and dims != old):
+            place = np.array([self.axis - (len(old) - shape.size(0))], np.int64)
+            count = rw.op("Gather", shape, rw.constant(place), axis=0)
+            ones = [rw.constant(np.ones(length, np.int64)) for length in (axis, len(dims) - axis - 1) if length]
+            shape = rw.op("Concat", *ones[: axis > 0], count, *ones[axis > 0 :], axis=0) if ones else count
+        repeated = rw.op("Expand", made, shape)
+        repeated.type = result.type  # inference may not see what the shape holds
+        return repeated
+
+
+def _is_constant(value: Value) -> bool:
+    """Whether a value depends on constants alone."""
+    seen, stack = {value}, [value]
+    while stack:
+        at = stack.pop()
+        maker = at.producer
+        if at.is_const:
+            continue
+        if maker is None or maker.subgraphs or not is_deterministic(maker) or len(seen) > _MOST_NODES:
+            return False
+        new = [each for each in maker.operands if each not in seen]
+        seen.update(new)
+        stack += new
+    return True
+
+
+class MoveRepetitionBehindOperator(OpRule):
+    """Compute once what an operator makes of a constant that is repeated for every image of a batch, and repeat that.
+
+    Queries of detection and segmentation networks are expanded to the batch, and their first layer is the same for all
+    images until what these show comes in; it folds then. For operators that keep the axis apart: those on elements,
+    `Softmax` and `LayerNormalization` along others, products of matrices, `Concat`, `Transpose` and views. A product
+    with other matrices for each image reads the one that is repeated as it is.
+    """
+
+    # No pattern: the operators have different numbers of operands.
+    ops = (*UNARY, *_TOGETHER, *_VIEWS, *_NORMALIZATIONS, "Concat", "MatMul", "Transpose")
+    sources = _SOURCES
+    opsets = "8-"
+    numerics = Numerics.ROUNDING
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        repeated = {value: _Repeated.of(value, node) for value in node.operands if value.made_by(*_SOURCES)}
+        if not repeated or len(node.outputs) != 1:
+            raise Decline
+        first, *others = repeated.values()
+        if any(other.count != first.count for other in others):
+            raise Decline("{} and {} are not repeated as often", first.value.name, others[0].value.name)
+        if node.op == "MatMul" and not others and _is_multiplied_apart(node, first):
+            return rw.set_input(node, node.inputs.index(first.value), first.once(rw))
+        read = node.operands[:1] if node.op in _VIEWS else node.operands
+        if not all(value in repeated or _is_constant(value) for value in read):
+            raise Decline("{} is computed with other values", node.result.name)
+        axis, dims = _axis(node, list(repeated.values())), node.result.dims()
+        if dims[axis] != first.count or node.result.dtype not in EXPANDED:
+            raise Decline("{} is not repeated along one axis, or of a type that Expand may not take", node.result.name)
+        inputs = [value and (repeated[value].once(rw) if value in repeated else value) for value in node.inputs]
+        if node.op in _VIEWS:
+            sizes = [1 if at == axis else size for at, size in enumerate(dims)]
+            made = rw.op("Reshape", inputs[0], rw.constant(np.array(sizes, np.int64)))
+        else:
+            made = rw.op(node.op_type, *inputs, **node.attrs)
+        return rw.replace(node, [first.again(made, node.result, axis, rw)])
+
+
+def _axis(node: Node, repeated: list[_Repeated]) -> int:
+    """Which axis of the result is that of the images; declines where it is mixed with others."""
+    first, x = repeated[0], node.operand(0)
+    if node.op == "Transpose":
+        return Transpose.of(node).perm.index(first.axis)
+    if node.op in _VIEWS and first.value is x:
+        return _axis_of_view(first, node.result)
+    if node.op in _VIEWS:
+        fits = False
+    elif node.op == "Concat":
+        fits = len(repeated) == len(set(node.operands)) and first.axis != x.axis(node.attr("axis"))
+    elif node.op in _NORMALIZATIONS:
+        axes = Softmax.of(node).axes if node.op in SOFTMAXES else range(x.axis(node.attr("axis", -1)), len(x.dims()))
+        fits = [each.value for each in repeated] == [x] and first.axis not in axes
+    elif node.op == "MatMul":
+        left, right = node.operands
+        if first.behind == _OF_MATRIX and first.value is left and len(repeated) == 1 and left is not right:
+            return len(node.result.dims()) - _OF_MATRIX  # each row is multiplied by itself
+        fits = first.behind > _OF_MATRIX <= min(len(left.dims()), len(right.dims())) and _is_alone(node, repeated)
+    else:
+        fits = _is_alone(node, repeated)
+    if not fits or len({each.behind for each in repeated}) > 1:
+        raise Decline("{} has something else along the axis of the images", node.result.name)
+    return len(node.result.dims()) - first.behind
+
+
+def _is_alone(node: Node, repeated: list[_Repeated]) -> bool:
+    """Whether no operand that broadcasts has anything else along the axis of the images."""
+    behind, values = repeated[0].behind, [each.value for each in repeated]
+    return all(value in values or (*[1] * behind, *value.dims())[-behind] == 1 for value in node.operands)
+
+
+def _is_multiplied_apart(node: Node, repeated: _Repeated) -> bool:
+    """Whether a product has another matrix for each image as its other operand."""
+    left, right = node.operands
+    dims, behind = (right if left is repeated.value else left).dims(), repeated.behind
+    return left is not right and len(dims) >= behind > _OF_MATRIX and dims[-behind] == repeated.count
+
+
+def _axis_of_view(repeated: _Repeated, view: Value) -> int:
+    """The axis of a view before which as many elements lie, and behind which."""
+    old, axis, dims = repeated.value.dims(), repeated.axis, view.dims()
+    wanted = [element_count(part) for part in (old[:axis], old[axis + 1 :])]
+    for at, size in enumerate(dims):
+        if size == repeated.count and [element_count(part, 0) for part in (dims[:at], dims[at + 1 :])] == wanted:
+            return at
+    raise Decline("{} mixes the images with other axes", view.name)
