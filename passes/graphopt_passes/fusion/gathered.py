@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from onnx import TensorProto
 
-from graphopt.operators.linear import PLAIN_FLOATS
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 
 _ARITHMETIC = {"Add": np.add, "Div": np.divide, "Mul": np.multiply, "Sub": np.subtract}
+
+_FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
+"""Not halves: the runtime computes these in 32 bits, and does not round, or overflow, where it goes on in them."""
 
 
 class FuseArithmeticIntoGather(OpRule):
@@ -30,8 +33,8 @@ class FuseArithmeticIntoGather(OpRule):
             raise Decline
         if table.uses > 1:
             raise Decline("{} has other readers", table.name)
-        if table.dtype not in PLAIN_FLOATS:
-            raise Decline("{} does not hold floats", table.name)
+        if table.dtype not in _FLOATS:
+            raise Decline("{} does not hold floats of 32 or 64 bits", table.name)
         behind = table.sizes()[table.axis(gather.attr("axis", 0)) + 1 :]
         operands = [table.array(), _of_each_position(other, behind, gather.result)]
         with np.errstate(all="ignore"):
