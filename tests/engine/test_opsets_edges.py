@@ -297,6 +297,35 @@ def test_sizes_of_32_bits_crop_and_pad_as_those_of_64() -> None:
     assert differs([np.pad(x[1:3], ((0, 0), (1, 1)))], found) is None
 
 
+@pytest.mark.parametrize(
+    ("given", "numbers", "call", "opsets"),
+    [
+        ("int64[1,2] n", [[1, 2]], "Pad (x, n, none, one)", (18, 13)),
+        ("int64[1,4] n", [[0, 1, 1, 0]], "Pad (x, n)", (11, 9)),
+        ("bool[1,3] n", [[True, False, True]], "Compress <axis = 1> (x, n)", (11, 8)),
+        ("bool unused", [], "Expand (x, sizes)", (13, 7)),
+        ("bool unused", [], "ConstantOfShape (sizes)", (11, 7)),
+    ],
+)
+def test_lists_in_lists_are_read_as_runtimes_do(
+    given: str, numbers: list[list[int]], call: str, opsets: tuple[int, int]
+) -> None:
+    """The standard has lists there, which runtimes insist on for some that are constant, or for those that are not."""
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : {opsets[0]}]>
+        g (float[4,3] x, {given}) => (float y)
+        <int64[1] one = {{1}}, float none = {{-1}}, int64[3,1] sizes = {{2, 4, 3}}> {{ y = {call} }}
+    """)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    kind = bool if given.startswith("bool") else np.int64
+    feed = {
+        "x": np.arange(12, dtype=np.float32).reshape(4, 3),
+        model.graph.input[1].name: np.asarray(numbers, kind) if numbers else np.asarray(True),
+    }
+    after = convert(model, opset=opsets[1])
+    assert differs(run_model(model, feed), run_model(after, feed)) is None
+
+
 RELU = """
 <ir_version: 8, opset_import: ["" : 13, "of" : 1]>
 g (float[1,3] x) => (float[1,3] y) { y = of.F (x) }

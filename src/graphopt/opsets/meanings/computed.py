@@ -29,6 +29,11 @@ def integers(*numbers: int) -> np.ndarray:
     return np.asarray(numbers, np.int64)
 
 
+def listed(rw: Rewriter, numbers: Value) -> Value:
+    """Numbers along one axis, as the standard has them; where they are computed, runtimes take a list in lists, too."""
+    return numbers if numbers.rank in (None, 1) else rw.op("Reshape", numbers, integers(-1))
+
+
 def function_of(
     inputs: list[str], outputs: list[str], nodes: Iterable[onnx.NodeProto], opset: int
 ) -> onnx.FunctionProto:

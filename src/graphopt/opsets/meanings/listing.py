@@ -12,7 +12,7 @@ from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.opsets.bodies import called
 from graphopt.opsets.changes import Change
-from graphopt.opsets.meanings.computed import integers
+from graphopt.opsets.meanings.computed import integers, listed
 from graphopt.opsets.meanings.indexing import flat, flat_positions
 from graphopt.opsets.meanings.positions import Counting, Number
 from graphopt.opsets.meanings.registry import down, number_like
@@ -46,7 +46,7 @@ def _places(rw: Rewriter, truths: Value) -> Value:
 @down(9, "Compress")
 def gathered_where_true(node: Node, change: Change, rw: Rewriter) -> None:
     """What is chosen is gathered from its places."""
-    x, truths = node.operand(0), node.operand(1)
+    x, truths = node.operand(0), listed(rw, node.operand(1))
     axis = node.attr("axis")
     if axis is None:
         x, axis = flat(rw, x), 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,6 +13,7 @@ from graphopt.ir import Node, Tensor, Value
 from graphopt.operators import Pad
 from graphopt.opsets import automatic
 from graphopt.opsets.changes import Change
+from graphopt.opsets.meanings.computed import listed
 from graphopt.opsets.meanings.registry import down
 from graphopt.opsets.types import lacking
 from graphopt.rewrite import Rewriter
@@ -77,14 +79,14 @@ def expanded(node: Node, change: Change, rw: Rewriter) -> None:
     """One number, expanded; it has no axis of its own, since the shape may have none."""
     stated = node.attrs.get("value")
     number = stated.array() if isinstance(stated, Tensor) else np.zeros(1, np.float32)
-    rw.replace(node, [rw.op("Expand", rw.constant(number.reshape(())), node.operand(0))])
+    rw.replace(node, [rw.op("Expand", rw.constant(number.reshape(())), listed(rw, node.operand(0)))])
 
 
 @down(8, "Expand")
 def tiled(node: Node, change: Change, rw: Rewriter) -> None:
     """Axes of size 1 are repeated as often as the shape says."""
-    x, shape = node.operand(0), node.operand(1)
-    rank, length = len(x.dims()), shape.size(0)
+    x, shape = node.operand(0), listed(rw, node.operand(1))
+    rank, length = len(x.dims()), math.prod(node.operand(1).sizes())
     if rank < length:
         x = rw.op("Unsqueeze", x, axes=range(length - rank))
     elif length < rank:

@@ -13,7 +13,7 @@ from graphopt.ir import Node, Value
 from graphopt.opsets import automatic
 from graphopt.opsets.bodies import called
 from graphopt.opsets.changes import Change
-from graphopt.opsets.meanings.computed import function_of, integers, times_meant
+from graphopt.opsets.meanings.computed import function_of, integers, listed, times_meant
 from graphopt.opsets.meanings.registry import Step, down, down_at_last
 from graphopt.opsets.meanings.reshaping import reshaped
 from graphopt.rewrite import Rewriter
@@ -156,10 +156,9 @@ def computed_pads_of_all_axes(node: Node, change: Change, rw: Rewriter) -> None:
     """Pads of some axes are pads of all."""
     x, axes = node.operand(0), node.operand(3)
     rank = len(x.dims())
-    count = axes.size(0)
+    count, pads = axes.size(0), listed(rw, node.operand(1))
     halves = [
-        times_meant(rw, axes, rank, rw.op("Slice", node.operand(1), starts=[at], ends=[at + count], axes=[0]))
-        for at in (0, count)
+        times_meant(rw, axes, rank, rw.op("Slice", pads, starts=[at], ends=[at + count], axes=[0])) for at in (0, count)
     ]
     value, attrs = node.input(2), dict(node.attrs)
     rw.replace(node, [rw.op("Pad", x, rw.op("Concat", *halves, axis=0), value, **attrs)])
@@ -169,7 +168,8 @@ def computed_pads_of_all_axes(node: Node, change: Change, rw: Rewriter) -> None:
 @down_at_last(11, "Pad")
 def gathered_with_its_surroundings(node: Node, change: Change, rw: Rewriter) -> None:
     """Along each axis the positions are counted, which are none of the image where it is padded by a number."""
-    x, pads, value, mode = node.operand(0), node.operand(1), node.input(2), node.attr("mode", "constant")
+    x, pads, value = node.operand(0), listed(rw, node.operand(1)), node.input(2)
+    mode = node.attr("mode", "constant")
     if change.version == 19 and (mode != "wrap" or node.input(3) is not None):
         raise Decline
     op, rank = Counting(rw), len(x.dims())
