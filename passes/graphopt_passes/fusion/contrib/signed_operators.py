@@ -123,9 +123,13 @@ class ConvertSignedOperators(OnIntegers):
 
 def _check_quantized(value: Value) -> None:
     """Decline unless signed bytes are quantized here, or constant, so that they become unsigned."""
-    maker = path_of(value)[-1].made_by("QuantizeLinear")
-    if not value.is_const and (maker is None or not is_whole(maker)):
+    if value.is_const:
+        return
+    first = path_of(value)[-1]
+    maker = first.made_by("QuantizeLinear")
+    if maker is None or not is_whole(maker):
         raise Decline("{} is not quantized here, as a whole", value.name)
+    _check_goes_on(first)
 
 
 def _check_goes_on(value: Value) -> None:
