@@ -46,11 +46,18 @@ class FuseConsecutiveSlices(Consecutive):
     """Join two `Slice` with constant bounds into one.
 
     On different axes always; on the same axis where its size is known, or with steps of 1 and bounds from the front.
-    The first one stays for its other readers, where it has any.
+    Nothing but slices may read the first one: for others it would stay, and rotary embeddings of a part of the rows
+    would no longer turn the value that they add to.
     """
 
     view = Slice
     peers = {"onnxoptimizer": "fuse_consecutive_slices", "onnxslim": "EliminationSlice"}
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Fired:
+        between = m.first.result
+        if between.output_count or any(reader.op != "Slice" for reader in between.users):
+            raise Decline("{} has other readers than slices", between.name)
+        return super().rewrite(m, rw)
 
 
 class FuseConsecutiveSqueezes(Consecutive):
