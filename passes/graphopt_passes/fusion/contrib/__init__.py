@@ -16,7 +16,7 @@ PASSES = passes_of(
     ("signed", "ConvertInt8ToUint8"),
     ("weights", "ConvertQuantizedWeights"),
     ("constants", "FoldDequantizedParameters"),
-    ("lookups", "MoveGatherBeforeDequantize"),
+    ("lookups", "MoveGatherBeforeDequantize", "ConvertInt4GatherToBytes"),
     ("moves", "MoveReshapeBeforeDequantize"),
     ("quantized", "FuseQdqIntoOp"),
     ("float_products", "FuseDequantizeIntoMatmul"),

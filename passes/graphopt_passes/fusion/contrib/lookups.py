@@ -42,6 +42,8 @@ class MoveGatherBeforeDequantize(OnIntegers):
         if not stored.is_const:
             raise Decline
         _check_pays(node, value)
+        if stored.dtype in NARROW and len(stored.users) > 1:
+            raise Decline("others read {}, which would be stored twice", stored.name)
         with suppress(Decline):
             return rw.replace(node, [_by_kernel(node, dequantize, rw)])
         if stored.dtype in NARROW and prod(stored.sizes()) <= _WIDENED:
@@ -108,12 +110,44 @@ def _by_kernel(node: Node, dequantize: Node, rw: Rewriter) -> Value:
         raise Decline
     if size and shape != (dims[0], dims[1] // block):
         raise Decline
-    sizes, middle = (dims[0], dims[1] // block), 8 if stored.dtype == TensorProto.INT4 else 0
+    sizes = dims[0], dims[1] // block
     scale, *zeros = [np.broadcast_to(each.array().reshape(shape if size else (-1, 1)), sizes) for each in parameters]
+    scales = parameters[0] if shape == sizes else rw.constant(np.ascontiguousarray(scale), like=parameters[0])
+    return _packed(node, stored, scales, *zeros, rw=rw, block=block)
+
+
+def _packed(node: Node, stored: Value, scales: Value, *zeros: np.ndarray, rw: Rewriter, block: int) -> Value:
+    """`GatherBlockQuantized` of rows whose numbers of 4 bits lie in bytes, two in each."""
+    middle = 8 if stored.dtype == TensorProto.INT4 else 0
     unsigned = [array.astype(np.int16) + middle for array in (stored.array(), *zeros)]
     if not zeros and not middle:
-        unsigned.append(np.zeros(sizes, np.int16))  # what is not given is 8
-    packed, *middles = [rw.constant(pairs(array), like=stored) for array in unsigned]
-    scales = parameters[0] if shape == sizes else rw.constant(np.ascontiguousarray(scale), like=parameters[0])
+        unsigned.append(np.zeros(scales.sizes(), np.int16))  # what is not given is 8
+    packed, *middles = [rw.constant(pairs(array), like=stored, graph=stored.graph) for array in unsigned]
     attrs: dict[str, Any] = {"bits": 4, "block_size": block, "gather_axis": 0, "quantize_axis": 1}
-    return rw.op("GatherBlockQuantized", packed, *node.inputs[1:], scales, *middles, domain=DOMAIN, **attrs)
+    return rw.op("GatherBlockQuantized", packed, node.operand(1), scales, *middles, domain=DOMAIN, **attrs)
+
+
+class ConvertInt4GatherToBytes(OnIntegers):
+    """Look up rows of 4 bits in bytes that hold two of them: ONNX Runtime unpacks its own type one by one.
+
+    That is what its quantizer writes of an embedding. Of 128 rows of 2048, one thread of a Zen 5 took 672 us and 82 so.
+    """
+
+    # No pattern: operands that may be left out.
+    ops = (f"{DOMAIN}::GatherBlockQuantized",)
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        stored, scales, zeros = node.operand(0), node.operand(2), node.operands[3:]
+        if stored.dtype not in (TensorProto.INT4, TensorProto.UINT4):
+            raise Decline
+        dims = stored.sizes()
+        axes = [
+            int(node.attr(name, default)) % len(dims) for name, default in (("gather_axis", 0), ("quantize_axis", 1))
+        ]
+        if axes != [0, 1] or len(dims) != 2 or dims[1] % 2 or 0 in dims:
+            raise Decline("{} is not looked up by rows of whole bytes", stored.name)
+        if any(user.op != node.op for user in stored.users):
+            raise Decline("others read {}, which would be stored twice", stored.name)
+        block = int(node.attr("block_size", 128))
+        arrays = [zero.array() for zero in zeros]
+        return rw.replace(node, [_packed(node, stored, scales, *arrays, rw=rw, block=block)])
