@@ -95,7 +95,6 @@ ONNXRUNTIME: Mapping[str, str] = MappingProxyType(
         "MatMulActivationFusion": _OTHER_EP,
         "MatMulNBitsFusion": _QDQ,
         "QDQFinalCleanupTransformer": "it changes numbers: what a pair rounds away would come back",
-        "QDQPropagationTransformer": _QDQ_HELP,
         **_each(_SLOWER_SKIP, "SkipLayerNormFusion", "BiasSkipLayerNormFusion"),
         "SwiGluFusion": _OTHER_EP,
         "WeightBiasQuantization": _QDQ_HELP,

@@ -139,7 +139,7 @@ class MoveReshapeBeforeDequantize(OnIntegers):
     # No pattern: any of these operators.
     ops = _SAME_NUMBERS
     sources = ("DequantizeLinear",)
-    peers = {"onnxruntime": "PropagateQuantizeDequantize"}
+    peers = {"onnxruntime": "QDQPropagationTransformer"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         dequantize = node.operand(0).source("DequantizeLinear", reader=node)
