@@ -158,3 +158,21 @@ def test_an_output_that_is_such_an_integer_may_be_a_step_apart() -> None:
     plain = MODEL.replace("float[1,4,1] y", "uint8[1,4,1] k")
     assert judged(plain, moved([0, 1, 0, 0], plain)) is None
     assert judged(plain, moved([0, 2, 0, 0], plain)) is not None
+
+
+SUM_OF_BYTES = """g (float[1,4,2] x) => (uint8[1,4,2] y)
+<float s = {0.5}, float t = {1}, uint8 z = {120}, uint8[2] b = {121, 120}>
+{ q = QuantizeLinear (x, s, z)  y = com.microsoft.QLinearAdd (q, s, z, b, s, z, t, z) }"""
+"""Integers added by a kernel: every other sum lies halfway between two integers."""
+
+
+@pytest.mark.parametrize(("added", "kind"), [("u", None), ("v", "wrong")])
+def test_what_the_result_quantizes_may_be_halfway(added: str, kind: str | None) -> None:
+    """Half of the elements are a step apart: granted where what they were rounded from is halfway, else not."""
+    floats = SUM_OF_BYTES.replace(
+        "y = com.microsoft.QLinearAdd (q, s, z, b, s, z, t, z)",
+        "d = DequantizeLinear (q, s, z)  e = DequantizeLinear (b, s, z)  a = Add (d, e)"
+        f"  w = Add (a, {added})  y = QuantizeLinear (w, t, z)",
+    ).replace("float t", "float[2] u = {0.000001, 0}, float[2] v = {0.7, 0}, float t")
+    found = judged(SUM_OF_BYTES, floats, pairs=((0, 2), (2, 4), (4, 6), (6, 8)))
+    assert (found and found.kind) == kind

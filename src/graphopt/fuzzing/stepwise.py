@@ -41,11 +41,13 @@ class CutValue:
         step: how far apart neighbours are.
         floats: names of the floats that the original quantizes to it, and of their scale; none where something else
             makes it.
+        halfway: where something else does, which of the floats that the result quantizes to it were halfway.
     """
 
     fed: Array
     step: float = 1.0
     floats: tuple[str, ...] = ()
+    halfway: Any = False
 
     def takes(self, computed: Any, floats: Sequence[Array] = ()) -> bool:
         """Whether what the original computes, from such floats, is no more than a step away, in few places."""
@@ -55,7 +57,8 @@ class CutValue:
         if not np.isfinite(apart).all():
             return False
         steps = np.rint(apart)
-        counted = steps if not floats else steps * ~_halfway(*floats)
+        halfway = _halfway(*floats) if floats else self.halfway
+        counted = np.where(halfway, 0, steps)
         few = np.count_nonzero(counted) <= max(1, _FEW * steps.size)
         return few and steps.max(initial=0) <= 1 and bool((np.abs(apart - steps) <= _SLACK).all())
 
@@ -80,7 +83,7 @@ def after_steps(
     names = [info.name for info in original.graph.output]
     original, result = (with_branches_taken(model, feed) for model in (original, result))
     values = _both(original, result, feed)
-    cuts = _cuts(original, *values) if values is not None else {}
+    cuts = _cuts(original, result, *values) if values is not None else {}
     while values is not None and cuts:
         fed = {name: cut.fed for name, cut in cuts.items()}
         asked = [*names, *(_computed(name) for name in cuts), *(name for cut in cuts.values() for name in cut.floats)]
@@ -99,21 +102,28 @@ def after_steps(
 def _both(
     original: onnx.ModelProto, result: onnx.ModelProto, feed: Mapping[str, Array]
 ) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Outputs, values that nodes of both make, and what the original dequantizes; None where one does not run."""
+    """Outputs, values that nodes of both make, what the original dequantizes and the result quantizes.
+
+    None where one of them does not run.
+    """
     made, kept = ([name for n in model.graph.node for name in n.output if name] for model in (original, result))
     common = [name for name in made if name in set(kept)]
     read = [name for node in _dequantized(original) for name in node.input[:2]]
     names = [info.name for info in original.graph.output]
     old = values_of(original, dict(feed), list(dict.fromkeys((*names, *common, *read))))
-    new = values_of(result, dict(feed), list(dict.fromkeys((*names, *common))))
+    written = [name for floats in _quantized(result).values() for name in floats]
+    new = values_of(result, dict(feed), list(dict.fromkeys((*names, *common, *written))))
     return (old, new) if old is not None and new is not None else None
 
 
-def _cuts(original: onnx.ModelProto, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, CutValue]:
+def _cuts(
+    original: onnx.ModelProto, result: onnx.ModelProto, old: Mapping[str, Any], new: Mapping[str, Any]
+) -> dict[str, CutValue]:
     """Integers of eight bits that both models have, or what they are dequantized to, in the original's order."""
-    floats = {n.output[0]: tuple(n.input[:2]) for n in original.graph.node if n.op_type == "QuantizeLinear"}
+    floats = _quantized(original)
+    halfway = {name: _halfway(*(new[each] for each in made)) for name, made in _quantized(result).items()}
     cuts = {
-        name: CutValue(value, floats=floats.get(name, ()))
+        name: CutValue(value, floats=floats.get(name, ()), halfway=halfway.get(name, False))
         for name, value in new.items()
         if _is_byte(value) and _alike(old.get(name), value)
     }
@@ -127,7 +137,8 @@ def _cuts(original: onnx.ModelProto, old: Mapping[str, Any], new: Mapping[str, A
         ):
             step = abs(float(scale.reshape(-1)[0]))
             if 0 < step < np.inf:
-                cuts[name] = CutValue(new[name], step, floats.get(node.input[0], ()))
+                made = node.input[0]
+                cuts[name] = CutValue(new[name], step, floats.get(made, ()), halfway.get(made, False))
     return {name: cuts[name] for node in original.graph.node for name in node.output if name in cuts}
 
 
@@ -138,6 +149,11 @@ def _halfway(values: Array, scale: Array) -> Any:
     with np.errstate(all="ignore"):
         quotients = np.abs(values.astype(np.float64) / float(scale.reshape(-1)[0]))
         return np.abs(quotients % 1 - 0.5) <= _HALFWAY * (1 + quotients)
+
+
+def _quantized(model: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
+    """For integers that floats are quantized to, the names of these and of their scale."""
+    return {node.output[0]: tuple(node.input[:2]) for node in model.graph.node if node.op_type == "QuantizeLinear"}
 
 
 def _dequantized(model: onnx.ModelProto) -> list[onnx.NodeProto]:
