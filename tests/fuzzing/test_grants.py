@@ -98,6 +98,20 @@ def test_what_else_differs_is_wrong(case: tuple[str, str, Array]) -> None:
     assert verdict(judge, result) is None
 
 
+def test_an_output_of_doubles_is_no_hindrance_to_others() -> None:
+    """It is compared as it is; doubles tell which of two results in floats is the exact one."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 17]> g (float[2] x) => (float[2] z, double[2] o)'
+        "{ z = Neg (x)  o = Cast <to = 11> (x) }"
+    )
+    feed = {"x": np.float32([1, 2])}
+    judge, exact, farther = Judge(Sample(model, [feed])), np.float32([-1, -2]), np.float32([-1, -2.125])
+    doubles = np.float64([1, 2])
+    assert judge._is_nearer(feed, [farther, doubles], [exact, doubles], "rounding")
+    assert not judge._is_nearer(feed, [exact, doubles], [farther, doubles], "rounding")
+    assert not judge._is_nearer(feed, [farther, doubles], [exact, doubles + 0.125], "rounding")
+
+
 def test_a_result_may_not_overflow_where_the_original_does_not() -> None:
     text, name, x = OVERFLOW
     judge, result = results(text, name, x)
