@@ -241,6 +241,22 @@ def _cumsum(node: Node, args: Args) -> Array:
     return np.cumsum(data, axis=axis, dtype=data.dtype)
 
 
+def _resize(node: Node, args: Args) -> Array:
+    """An image of equal pixels, such as a mask that is all ones: whichever is the nearest."""
+    data, target = need(args, 0), plain_ints(need(args, 3))
+    told = [node.attr(name, usual) for name, usual in _USUAL_RESIZE.items()]
+    if told != list(_USUAL_RESIZE.values()) or "axes" in node.attrs or len(target) != data.ndim or min(target) < 1:
+        raise Unsupported("not by the nearest pixel to sizes of all axes")
+    if node.attr("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize" or data.dtype == object:
+        raise Unsupported("a region, or symbols")
+    if not data.size or data.tobytes() != data.reshape(-1)[:1].tobytes() * data.size:
+        raise Unsupported("pixels differ")
+    return np.broadcast_to(data.reshape(-1)[:1], target)
+
+
+_USUAL_RESIZE = {"mode": "nearest", "keep_aspect_ratio_policy": "stretch"}
+
+
 def _eye_like(node: Node, args: Args) -> Array:
     like = need(args, 0)
     dtype = node.attr("dtype")
@@ -283,6 +299,7 @@ ARITHMETIC: dict[str, Kernel] = {
     "ReduceMin": _reduce(np.minimum, empty=False),
     "ReduceProd": _reduce(np.multiply, empty=True),
     "ReduceSum": _reduce(np.add, empty=True),
+    "Resize": _resize,
     "Sign": _unary(np.sign),
     "Sub": _binary(np.subtract),
     "Xor": _logic(np.logical_xor),
