@@ -107,8 +107,8 @@ def _between(node: Node) -> tuple[Node, list[Node]]:
     """The reshape that everything comes from which elementwise operators make of it for another, and these in order."""
     between: list[Node] = []
     arithmetic = _ARITHMETIC if node.graph.opset() >= _BROADCASTING else ()
-    readers, left, rank = {node}, {node.operand(0)}, 0
-    while True:
+    readers, left, maker, rank = {node}, {node.operand(0)}, node, 0
+    while left:
         value = max(left, key=lambda each: each.producer.order if each.producer else -1)
         left.remove(value)
         maker = value.source(*OF_ONE_TYPE, *arithmetic, *RESHAPES, reader=node)
@@ -126,7 +126,7 @@ def _between(node: Node) -> tuple[Node, list[Node]]:
             raise Decline
         rank = max(rank, *map(len, numbers), 0)
         left.update(each for each in operands if not each.is_const)
-    if left or not between:
+    if left or not between or maker.op not in RESHAPES:
         raise Decline
     if rank and rank > min(len(maker.operand(0).dims()), len(maker.result.dims())):
         raise Decline("a number with axes gives {} more of them", maker.result.name)
