@@ -78,11 +78,27 @@ class PoolToReduction(Weighed, OpRule):
             raise Decline("{} is no image of float32, for which the kernels were measured", x.name)
         if view is not None:
             _check_whole(view, node.result)
+        if "Max" not in node.op and (reader := _tells_apart(node.result)):
+            raise Decline("equal channels would be rounded to unequal ones, which {} tells apart", reader.op)
         size = size_of(x)
         slow = node.op == "AveragePool" and rw.graph.opset() >= _DILATED_SINCE
         self.weigh(rw, {"kernel": 1, "average" if slow else "global pool": size}, {"kernel": 1, "reduce": size})
         reduction = "ReduceMax" if "Max" in node.op else "ReduceMean"
         return rw.replace(node, [rw.op(reduction, x, axes=tuple(range(2, rank)))])
+
+
+_TELLING = ("ArgMax", "ArgMin", "Hardmax", "LogSoftmax", "Softmax", "TopK")
+_BETWEEN = ("Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+
+
+def _tells_apart(value: Value) -> Node | None:
+    """What compares channels by their means, however little these are apart."""
+    for user in value.users:
+        if user.op in _TELLING:
+            return user
+        if user.op in _BETWEEN and (found := _tells_apart(user.results[0])):
+            return found
+    return None
 
 
 def _check_whole(view: Pool, result: Value) -> None:
