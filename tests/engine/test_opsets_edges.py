@@ -122,6 +122,12 @@ EDGES: dict[str, tuple[int, str, dict[str, Any], list[int]]] = {
         {"x": np.arange(10, dtype=np.float32).reshape(2, 5)},
         [17, 13, 12, 9],
     ),
+    "parts of equal size, as runtimes read no sizes that are computed": (
+        17,
+        "(float[2,4] x, int64[0] sizes) => (float[2,a] y, float[2,b] z) { y, z = Split <axis = 1> (x, sizes) }",
+        {"x": np.arange(8, dtype=np.float32).reshape(2, 4), "sizes": np.zeros(0, np.int64)},
+        [13, 12, 9],
+    ),
     "a transform along the axis that is meant where none is given": (
         20,
         "(float[1,4,3,1] x) => (float[1,4,3,2] y) { y = DFT (x) }",
