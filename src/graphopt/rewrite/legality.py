@@ -33,12 +33,14 @@ _LOOKED_INTO = {"ConstantOfShape": 0, "Div": 1, "Mod": 1, "Range": 2, "Resize": 
 """Operators of which a runtime looks into a constant operand as it loads them: integers are not divided by zero,
 nothing is scaled by it or cut in steps of it, and no size is negative. Of `Range` the checker does, to which there is
 nothing in steps of 0."""
-_STRICT = frozenset({
-    "BlackmanWindow", "DFT", "HammingWindow", "HannWindow", "MelWeightMatrix", "Pad", "Range", "STFT", "Split",
-})  # fmt: skip
+_RANKS: dict[str, dict[int, int]] = {
+    "DFT": {1: 0, 2: 0}, "MelWeightMatrix": dict.fromkeys(range(5), 0), "Pad": {1: 1},
+    "Range": dict.fromkeys(range(3), 0), "STFT": {1: 0, 3: 0}, "Split": {1: 1},
+    "BlackmanWindow": {0: 0}, "HammingWindow": {0: 0}, "HannWindow": {0: 0},
+}  # fmt: skip
 """Operators of which runtimes compute what the standard's inference, and so loading, refuses of constants: numbers in a
-list for scalars, pads in more than a list, and no sizes of parts for equal ones."""
-_LOOKED_AT = _STRICT.union(_LOOKED_INTO)
+list for scalars, pads in more than a list, and no sizes of parts for equal ones; with the ranks in the standard."""
+_LOOKED_AT = {*_RANKS, *_LOOKED_INTO}
 _ROI_SINCE = 11
 """From this opset on `Resize` has another operand before its scales."""
 
@@ -368,6 +370,15 @@ def _check_dependents(old: Value, new: Value) -> None:
             seen.update(before for before, _ in told)
 
 
+def _check_ranks(node: Node, inputs: Sequence[Value | None]) -> None:
+    """See that constants have ranks that loading takes; inference says nothing where it knows no shape of the data."""
+    for at, rank in _RANKS.get(node.op, {}).items():
+        value = inputs[at] if at < len(inputs) else None
+        sizes = value.shape if value is not None and value.is_const else None
+        if sizes is not None and (len(sizes) != rank or (node.op == "Split" and sizes == (0,))):
+            raise Decline("{} does not take such a constant", node.op)
+
+
 def _check_reader(node: Node, inputs: Sequence[Value | None]) -> list[tuple[Value, Value]]:
     """See that a node with other operands loads, and its model passes the checker; its results of which more is known.
 
@@ -375,8 +386,9 @@ def _check_reader(node: Node, inputs: Sequence[Value | None]) -> list[tuple[Valu
     those that are known, and never run.
     """
     check_loads(node, inputs)
+    _check_ranks(node, inputs)
     if node.graph.owner is None:
-        if node.op in _STRICT and is_refused(_trial(node, inputs, node.attrs)):
+        if node.op in _RANKS and is_refused(_trial(node, inputs, node.attrs)):
             raise Decline("{} does not take such a constant", node.op)
         return []
     if node.op.startswith("malformed "):
