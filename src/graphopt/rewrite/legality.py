@@ -355,7 +355,7 @@ def _check_outcome(node: Node, trial: Node) -> None:
 
 
 def _check_dependents(old: Value, new: Value) -> None:
-    """See that what reads a value loads, and its model passes the checker, where the value becomes a constant.
+    """See that what reads a value loads, and its model passes the checker, where the value has contents from now on.
 
     So does what reads that, as far as the constant tells more of its sizes.
     """
@@ -371,10 +371,14 @@ def _check_dependents(old: Value, new: Value) -> None:
 
 
 def _check_ranks(node: Node, inputs: Sequence[Value | None]) -> None:
-    """See that constants have ranks that loading takes; inference says nothing where it knows no shape of the data."""
+    """See that constants and defaults, which the checker reads too, have ranks that loading takes.
+
+    Inference says nothing where it knows no shape of the data.
+    """
     for at, rank in _RANKS.get(node.op, {}).items():
         value = inputs[at] if at < len(inputs) else None
-        sizes = value.shape if value is not None and value.is_const else None
+        told = value is not None and (value.tensor or value.constant_tensor) is not None
+        sizes = value.shape if value is not None and told else None
         if sizes is not None and (len(sizes) != rank or (node.op == "Split" and sizes == (0,))):
             raise Decline("{} does not take such a constant", node.op)
 
@@ -439,7 +443,7 @@ def check_readers(old: Value, new: Value, replaced: list[Node], at: Node) -> Non
     Raises:
         Decline: it cannot.
     """
-    if new.constant_tensor is not None and old.constant_tensor is None:
+    if (new.tensor or new.constant_tensor) is not None and old.constant_tensor is None:
         _check_dependents(old, new)
     near = old.producer is at or old.graph is not at.graph  # whatever reads an output of the anchor comes after it
     if near and not new.name:
