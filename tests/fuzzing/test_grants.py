@@ -158,6 +158,13 @@ def test_two_bits_with_an_index_of_groups_are_not_judged(bits: int, index: str, 
     assert reads_unwritten(onnx.parser.parse_model(text)) == unwritten
 
 
+@pytest.mark.parametrize(("saturate", "unwritten"), [(3, True), (1, False), (0, False)])
+def test_what_saturates_neither_way_is_not_judged(saturate: int, *, unwritten: bool) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 22]> g (int32[1] x) => (float[1] y)
+        {{ y = Cast <to = 1, saturate = {saturate}> (x) }}"""
+    assert reads_unwritten(onnx.parser.parse_model(text)) == unwritten
+
+
 def test_no_number_is_farther_from_doubles_than_the_original() -> None:
     """What amplifies rounding is off in the original too: only an element that got worse is left as it is."""
     exact, old = np.array([0.0, 1.0, 2.0, np.inf]), np.array([0.125, 1.0, 2.0, np.inf], np.float32)

@@ -75,12 +75,17 @@ def overflows_integers(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
 
 
 def reads_unwritten(model: onnx.ModelProto) -> bool:
-    """Whether the runtime computes with memory that nothing was written to: a `MatMulNBits` of 2 bits and groups."""
-    return any(
-        any(a.name == "bits" and a.i == _UNPACKED for a in node.attribute) and any(node.input[_GROUPS : _GROUPS + 1])
-        for node in all_nodes(model.graph.node)
-        if node.op_type == "MatMulNBits"
-    )
+    """Whether the runtime computes with memory that nothing was written to.
+
+    That is a `MatMulNBits` of 2 bits and groups, and a `Cast` whose `saturate` says neither yes nor no.
+    """
+    for node in all_nodes(model.graph.node):
+        stated = {attribute.name: attribute.i for attribute in node.attribute}
+        if node.op_type == "MatMulNBits" and stated.get("bits") == _UNPACKED and any(node.input[_GROUPS : _GROUPS + 1]):
+            return True
+        if node.op_type in ("Cast", "CastLike") and stated.get("saturate", 1) not in (0, 1):
+            return True
+    return False
 
 
 _UNPACKED, _GROUPS = 2, 4
