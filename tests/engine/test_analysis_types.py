@@ -433,3 +433,16 @@ def test_what_our_rules_know_goes_on_to_readers() -> None:
     )
     infer_types(model)
     assert [node.result.shape for node in model.graph] == [(2, 3), (2, 3), (3, 2)]
+
+
+def test_readers_of_what_our_rules_found_are_put_to_the_standard() -> None:
+    """As in a model with an operator of another domain: a pass that brings one in is not to make more known."""
+    model = Model.load(
+        onnx.parser.parse_model("""
+            <ir_version: 8, opset_import: ["" : 11]> g (float[1,1] x, int64[2] s) => (int32[a,b] y, float t)
+            <int8[1,1] w = {1}, int64[2] s = {0, 0}>
+            { r = Reshape (x, s)  q, t, z = DynamicQuantizeLinear (r)  y = MatMulInteger (q, w) }
+        """)
+    )
+    infer_types(model)
+    assert model.graph.values["y"].shape == (None, 1)

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 import graphopt
 from graphopt.errors import UsageError
 from graphopt.fuzzing import session
-from graphopt.fuzzing.building import Builder, Sample
+from graphopt.fuzzing.building import Builder, Sample, evaluate
 from graphopt.fuzzing.drawing import Draw
 from graphopt.fuzzing.embedding import is_open
 from graphopt.fuzzing.models import finish, sample
@@ -126,6 +126,16 @@ def test_equal_seeds_give_equal_models() -> None:
     texts = [[s.model.SerializeToString(deterministic=True) for s in drawn if s is not None] for drawn in (one, other)]
     assert texts[0] == texts[1]
     assert len(set(texts[0])) > 4
+
+
+@pytest.mark.parametrize(("step", "usable"), [(1000000000, True), (1, False)])
+def test_what_counts_too_far_is_no_model(step: int, *, usable: bool) -> None:
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : 17]> g () => (int64[1] y)
+        <int32 start = {{-2000000000}}, int32 limit = {{2000000000}}, int32 step = {{{step}}}>
+        {{ r = Range (start, limit, step)  y = Shape (r) }}
+    """)
+    assert (evaluate(model) is not None) == usable
 
 
 def test_models_are_valid_and_most_of_them_say_something() -> None:

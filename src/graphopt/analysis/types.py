@@ -131,18 +131,21 @@ def _infer_further(nodes: Iterable[Node], *, behind: bool) -> None:
 
     Args:
         nodes: those of which inference left a shape open.
-        behind: whether there are operators that the standard's inference does not know. What reads them is put to it.
+        behind: whether there are operators that the standard's inference does not know. What reads them is put to it,
+            as is what reads anything that our rules found.
     """
-    found: list[Value] = []
+    found: dict[Value, None] = {}
     for node in nodes:
-        types = infer_node(node) if behind else infer_by_rules(node)
+        asked = behind or not found.keys().isdisjoint(node.operands)
+        types = infer_node(node) if asked else infer_by_rules(node)
         for value, value_type in zip(node.outputs, types, strict=True):
             if value is not None and value.shape is None and isinstance(value_type, TensorType):
                 value.type = value_type
-                found.append(value)
-    for value in found:  # those that are found below come behind them
+                found[value] = None
+    told = list(found)
+    for value in told:  # those that are told of below come behind them
         for reader in value.users:
-            found += _told_by(reader)
+            told += _told_by(reader)
 
 
 def _told_by(node: Node) -> list[Value]:

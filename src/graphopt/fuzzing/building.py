@@ -27,6 +27,7 @@ FRAGILE = frozenset({
 """The runtime may end the process on empty tensors here."""
 
 _LOOP_SECONDS = 5.0
+_LONGEST = 1 << 22
 
 _STYLES: tuple[Callable[[str, int], str], ...] = (
     lambda op, n: f"v{n}",
@@ -89,7 +90,7 @@ def evaluate(model: onnx.ModelProto, inferred: onnx.ModelProto | None = None) ->
         model: the model.
         inferred: what inference knows of it, where that is known already.
     """
-    if too_large(model, inferred) is not None:
+    if too_large(model, inferred) is not None or _counts_long(model):
         return None
     try:
         runner = OrtRunner(Source(model, "eager"))
@@ -103,6 +104,19 @@ def evaluate(model: onnx.ModelProto, inferred: onnx.ModelProto | None = None) ->
             timer.cancel()
     except (CannotLoadError, RunError):
         return None
+
+
+def _counts_long(model: onnx.ModelProto) -> bool:
+    """Whether a `Range` of constants is longer than anything should be; inference reckons with 32 bits there."""
+    given = {tensor.name: tensor for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Range" and all(name in given for name in node.input):
+            numbers = [float(each) for name in node.input for each in numpy_helper.to_array(given[name]).flat[:1]]
+            if len(numbers) == len(node.input) and numbers[2]:
+                start, limit, step = numbers
+                if abs(limit - start) > _LONGEST * abs(step):
+                    return True
+    return False
 
 
 def as_standard(model: onnx.ModelProto, outputs: Sequence[Any]) -> bool:
