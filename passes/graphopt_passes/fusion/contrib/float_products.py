@@ -28,6 +28,8 @@ class FuseDequantizeIntoMatmul(OnIntegers):
     ops = ("Gemm", "MatMul")
     sources = ("DequantizeLinear",)
     numerics = Numerics.ROUNDING
+    finite = True
+    """Of infinite numbers all sums are NaN, where floats may add up to an infinity."""
     peers = {"onnxruntime": "QDQSelectorActionTransformer"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
