@@ -19,7 +19,7 @@ from graphopt.testing import Case, cases
 from graphopt.verify import compare
 from graphopt.verify.numerics import compare_arrays
 from graphopt.verify.runners import CannotLoadError, RunError, Runner, open_runner
-from graphopt.verify.source import Source
+from graphopt.verify.source import Source, all_nodes
 from graphopt.verify.structure import leaves
 from tests.versions import sound_inference
 
@@ -128,7 +128,9 @@ def run(runner: Runner, model: onnx.ModelProto, feed: Feed) -> list[np.ndarray] 
 
 def aborts(model: onnx.ModelProto) -> bool:
     """Whether the runtime may end the process: some operators do so when there is nothing to go through."""
-    fragile = any(node.op_type in ("Einsum", "GRU", "LSTM", "RNN", "STFT", "Scan") for node in model.graph.node)
+    fragile = any(
+        node.op_type in ("Einsum", "GRU", "LSTM", "RNN", "STFT", "Scan") for node in all_nodes(model.graph.node)
+    )
     return fragile and any(dim.dim_value < 1 for info in model.graph.input for dim in info.type.tensor_type.shape.dim)
 
 
