@@ -15,14 +15,14 @@ from graphopt.verify.values import Array
 
 
 def overflowing(scale: str) -> str:
-    """A normalization as TensorFlow writes it, one of whose scales is infinite over a deviation of 2e-14.
+    """A normalization as TensorFlow writes it, one of whose scales is infinite over a deviation of 2e-7.
 
     The other output is another in doubles.
     """
     return f"""
         <ir_version: 9, opset_import: ["" : 17]>
         g (float[2,3] x) => (float[2,3] y, float[2,3] z)
-        <float large = {{1e8}}, float e = {{4e-28}}, float[3] s = {{1e-14, 2e-14, {scale}}}, float[3] b = {{1, 2, 3}}>
+        <float large = {{1e8}}, float e = {{4e-14}}, float[3] s = {{1e-7, 2e-7, {scale}}}, float[3] b = {{1, 2, 3}}>
         {{
             m = ReduceMean <axes = [-1]> (x)
             d = Sub (x, m)
@@ -60,7 +60,7 @@ def infinite(scale: str) -> str:
     """
 
 
-OVERFLOW = (overflowing("7e25"), "fuse_mean_into_sub", np.array([[0, 0, 0], [0.1, 0.2, 0.4]], np.float32))
+OVERFLOW = (overflowing("7e32"), "fuse_mean_into_sub", np.array([[0, 0, 0], [0.1, 0.2, 0.4]], np.float32))
 DRAWN = np.random.default_rng(7)
 ALIKE = np.repeat(DRAWN.standard_normal((1, 1, 4, 4)).astype(np.float32), 3, 1)
 ALIKE = (ALIKE * (1 + DRAWN.integers(-1, 2, ALIKE.shape) * 2.0**-23)).astype(np.float32)
@@ -93,7 +93,7 @@ def test_what_else_differs_is_wrong(case: tuple[str, str, Array]) -> None:
     """The first scale is another: the elements beside those that are granted tell."""
     text, name, x = case
     judge, result = results(text, name, x)
-    _, other = results(text.replace("1, 2,", "5, 2,").replace("1e-14, 2e-14,", "5e-14, 2e-14,"), name, x)
+    _, other = results(text.replace("1, 2,", "5, 2,").replace("1e-7, 2e-7,", "5e-7, 2e-7,"), name, x)
     assert verdict(judge, other) == "wrong"
     assert verdict(judge, result) is None
 
@@ -156,6 +156,20 @@ def test_two_bits_with_an_index_of_groups_are_not_judged(bits: int, index: str, 
         g (float[2,32] x, uint8[2,2,{2 * bits}] w, float[4] s, int32[32] k) => (float[2,2] y)
         {{ y = com.microsoft.MatMulNBits <K = 32, N = 2, bits = {bits}, block_size = 16> (x, w, s, "", {index}) }}"""
     assert reads_unwritten(onnx.parser.parse_model(text)) == unwritten
+
+
+DIGITS = """<ir_version: 9, opset_import: ["" : 17]> g (float[2] x, float k) => (string[2] y, string[2] z)
+    { a = Div (x, k)  y = Cast <to = 8> (a)  z = Cast <to = 8> (x) }"""
+
+
+def test_digits_of_computed_floats_are_granted_and_nothing_else() -> None:
+    model = onnx.parser.parse_model(DIGITS)
+    assert counts_floats(model) == {"y"}
+    judge = Judge(Sample(model, [{"x": np.float32([1, 2]), "k": np.asarray(3, np.float32)}]))
+    rounded = DIGITS.replace("a = Div (x, k)", "r = Reciprocal (k)  e = Mul (x, r)  o = Mul (e, x)  a = Div (o, x)")
+    other = DIGITS.replace("z = Cast <to = 8> (x)", "z = Cast <to = 8> (a)")
+    assert verdict(judge, onnx.parser.parse_model(rounded)) is None
+    assert verdict(judge, onnx.parser.parse_model(other)) == "wrong"
 
 
 @pytest.mark.parametrize(("saturate", "unwritten"), [(3, True), (1, False), (0, False)])

@@ -39,6 +39,10 @@ def centered(op: OpBuilder, x: Pattern) -> Pattern:
     return op.Sub(x, op.ReduceMean(x, axes=Attr("mean_axes"), keepdims=1))
 
 
+_LEAST_EPSILON = 2.0**-48
+"""The square of what rounds the mean of equal numbers of size 1."""
+
+
 def layer_normalization(op: OpBuilder, x: Pattern) -> Pattern:
     """`c / sqrt(mean(c * c) + epsilon)` of what is centered."""
     return over_root_mean_square(op, centered(op, x))
@@ -48,10 +52,11 @@ def checked_axes(m: Match) -> tuple[int, ...]:
     """The axes of the mean of squares, which those of the mean that is subtracted must be, where there is one.
 
     Declines too where `epsilon` is infinite or negative: a power of a negative infinity is 0 where a root is NaN.
-    Without one, what rounding leaves of equal numbers is all that there is: nothing by nothing, or 1.
+    Without one, or one that is drowned by it, what rounding leaves of equal numbers is all that there is: nothing by
+    nothing, or 1.
     """
-    if not 0 < m.epsilon < math.inf:
-        raise Decline("{} is added to the mean of squares, expected a positive number", m.epsilon)
+    if not _LEAST_EPSILON <= m.epsilon < math.inf:
+        raise Decline("{} is added to the mean of squares, expected a positive number above rounding", m.epsilon)
     if not m.axes:
         raise Decline("no axes are stated, which means all of them, or none")
     axes = from_front(m.axes, len(m.x.dims()), m.x.name)

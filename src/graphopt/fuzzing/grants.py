@@ -49,15 +49,21 @@ def _where(chosen: Callable[[Array, Array, Array], Array], other: Any, leaves: t
 
 
 def counts_floats(model: onnx.ModelProto) -> set[str]:
-    """The outputs of a model that follow from which computed floats are equal: the last bit of each decides."""
-    if not any(node.op_type == "Unique" for node in model.graph.node):
+    """The outputs of a model for which the last bit of computed floats decides: how many differ, or their digits."""
+    if not any(map(_tells_bits, model.graph.node)):
         return set()
     computed, found = float_types(model), set[str]()
     for node in model.graph.node:
         read = set(read_by(node))
-        if read & found or (node.op_type == "Unique" and node.input[0] in computed):
+        if read & found or (_tells_bits(node) and node.input[0] in computed):
             found.update(node.output)
     return found & {info.name for info in model.graph.output}
+
+
+def _tells_bits(node: onnx.NodeProto) -> bool:
+    """Whether an operator finds floats that are equal, or writes floats as text."""
+    as_text = any(each.name == "to" and each.i == onnx.TensorProto.STRING for each in node.attribute)
+    return node.op_type == "Unique" or (node.op_type == "Cast" and as_text)
 
 
 def overflows_integers(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
