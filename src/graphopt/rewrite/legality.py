@@ -371,23 +371,18 @@ def _check_dependents(old: Value, new: Value) -> None:
 
 
 def _check_ranks(node: Node, inputs: Sequence[Value | None]) -> None:
-    """See that constants and defaults, which the checker reads too, have ranks that loading takes.
-
-    Inference says nothing where it knows no shape of the data.
-    """
+    """See that loading takes constants, and defaults, of such ranks: inference asks the shape of the data first."""
     for at, rank in _RANKS.get(node.op, {}).items():
         value = inputs[at] if at < len(inputs) else None
-        told = value is not None and (value.tensor or value.constant_tensor) is not None
-        sizes = value.shape if value is not None and told else None
-        if sizes is not None and (len(sizes) != rank or (node.op == "Split" and sizes == (0,))):
+        held = value and (value.tensor or value.constant_tensor)
+        if held and (len(held.dims) != rank or (node.op == "Split" and held.dims == (0,))):
             raise Decline("{} does not take such a constant", node.op)
 
 
 def _check_reader(node: Node, inputs: Sequence[Value | None]) -> list[tuple[Value, Value]]:
     """See that a node with other operands loads, and its model passes the checker; its results of which more is known.
 
-    Of most that always run this changes nothing, for they would fail then. A body may be there for other sizes than
-    those that are known, and never run.
+    Most that always run would fail anyway. A body may be there for sizes that are not known, and never run.
     """
     check_loads(node, inputs)
     _check_ranks(node, inputs)
@@ -409,10 +404,19 @@ def _check_reader(node: Node, inputs: Sequence[Value | None]) -> list[tuple[Valu
         if old is not None and new is not None:
             if old.shape is not None and new.shape is None:  # a constant tells more, unless inference fails
                 raise Decline("{} does not take such a constant", node.op)
-            _check_agree(old.name, old.declared if old.output_count else None, new.type)
+            _check_put_out(old, new)
             if new.shape != old.shape:
                 told.append((old, new))
     return told
+
+
+def _check_put_out(old: Value, new: Value) -> None:
+    """See that a value is of the type that is declared of it as an output, or of what an `If` puts out for it."""
+    owner = old.graph.owner
+    around = zip(old.graph.outputs, owner.outputs, strict=True) if owner is not None and owner.op == "If" else ()
+    for each in (old, *(result for inner, result in around if inner is old)):
+        if each is not None and each.output_count:
+            _check_agree(each.name, each.declared, new.type)
 
 
 def _check_sizes(node: Node, inputs: Sequence[Value | None]) -> None:
@@ -427,6 +431,8 @@ def _check_sizes(node: Node, inputs: Sequence[Value | None]) -> None:
         return
     if x.shape is None and (x.type is None or isinstance(x.type, TensorType)) and x is node.input(0):
         raise Decline("the rank of {}, to which such a constant may not apply, is not known", x.name)
+    if node.op == "Squeeze" and any((each := inputs[index]) and each.shape == (0,) for index in indices):
+        raise Decline("no axes are none for the checker, and all for runtimes")
     for value in node.graph.outputs:
         _check_agree(value.name, value.declared, value.type)
 
