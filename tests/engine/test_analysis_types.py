@@ -446,3 +446,18 @@ def test_readers_of_what_our_rules_found_are_put_to_the_standard() -> None:
     )
     infer_types(model)
     assert model.graph.values["y"].shape == (None, 1)
+
+
+def test_inference_once_more_names_sizes_behind_contrib_operators_alike() -> None:
+    """What a rule of ours told in the first inference had the names of that, and all around it those of the second."""
+    model = Model.load(
+        onnx.parser.parse_model("""
+            <ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+            g (float[?,n,12] x, float[n,2] c) => (float[a,b,d] y) <int64[1] p = {0}, int64[3] s = {0, 0, 12}>
+            { r = Abs (x)  t = com.microsoft.RotaryEmbedding (r, p, c, c)  y = Reshape (t, s) }
+        """)
+    )
+    for _ in range(2):
+        infer_types(model)
+        (first, *others) = [model.graph.values[name].shape for name in "rty"]
+        assert others == [first, first]

@@ -52,6 +52,7 @@ def infer_types(model: Model, data_prop: bool = True) -> None:
         data_prop: follow the contents of small integer tensors too.
     """
     check_unsealed("types")
+    _forget(model)
     data_prop = data_prop and not contents_may_explode(model)
     skeleton = Skeleton(model)
     if data_prop and may_make_vectors(model):
@@ -77,6 +78,23 @@ def infer_types(model: Model, data_prop: bool = True) -> None:
     if "Loop" in ops:
         # The standard's inference knows no shape of what a loop carries.
         ShapeAnalysis(model, zero_sizes=True).refine()
+
+
+def _forget(model: Model) -> None:
+    """Drop what rules of our own told earlier of operators that inference does not know, and tell again.
+
+    The names that sizes were given are those of an earlier inference: nothing else would have them now.
+    """
+    for node in model.nodes():
+        if not knows(node.op) or not any(map(_has_given_names, node.results)):
+            continue
+        for value, again in zip(node.outputs, infer_by_rules(node), strict=True):
+            if value is not None and value.declared is None and isinstance(again, TensorType):
+                value.type = None
+
+
+def _has_given_names(value: Value) -> bool:
+    return any(isinstance(dim, str) and dim.startswith(GENERATED) for dim in value.shape or ())
 
 
 _BROADCASTING = 7
