@@ -258,6 +258,8 @@ class FuseRestIntoRotaryEmbedding(PatternRule):
             return rw.op("RotaryEmbedding", x, m.positions, m.cosine, m.sine, domain=DOMAIN, **attrs)
         if m.flat.result.dims() != (*dims[:2], heads * taken) or not m.part.has_shape_of(m.turned.result):
             raise Decline("the heads of {} are not side by side", m.part.name)
+        if m.cosine.size(-1) * 2 != taken:
+            raise Decline("{} is for heads of another width than {}", m.cosine.name, taken)
         rows = rw.op("Reshape", x, shape=(0, 0, heads * width))
         rows = rw.op("RotaryEmbedding", rows, m.positions, m.cosine, m.sine, domain=DOMAIN, **attrs)
         return rw.op("Reshape", rows, shape=(0, 0, heads, width))
