@@ -82,5 +82,5 @@ class Writers:
             return
         if self.writes_to(old) and (new.uses or new.producer is None):
             raise Decline("a reader of {} writes into it, {} must not be shared", old.name, new.name or "a constant")
-        if old.users and self.writes_to(new):
+        if old.uses and self.writes_to(new):
             raise Decline("a reader of {} writes into it, it must not be shared", new.name)
