@@ -189,3 +189,5 @@ def test_no_number_is_farther_from_doubles_than_the_original() -> None:
     assert no_farther([old], [other], [exact])[0][:2].tolist() == [0.0, 1.5]
     assert np.isnan(no_farther([old], [other], [exact])[0][3])
     assert no_farther([["text"]], [["text"]], [["other"]]) == [["text"]]
+    unknown = np.array([np.nan, 1.0, 2.0, np.nan])
+    assert np.isnan(no_farther([old], [old], [unknown])[0][[0, 3]]).all()  # the same as before is no farther

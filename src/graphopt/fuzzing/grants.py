@@ -36,8 +36,10 @@ def _overflowed(old: Array, new: Array, exact: Array) -> Array:
 
 
 def _as_near(old: Array, new: Array, exact: Array) -> Array:
+    same = (old == new) | (np.isnan(old) & np.isnan(new))  # where the evaluator knows NaN otherwise, too
     with np.errstate(invalid="ignore"):
-        return np.abs(new.astype(np.float64) - exact) <= np.abs(old.astype(np.float64) - exact)
+        near = np.abs(new.astype(np.float64) - exact) <= np.abs(old.astype(np.float64) - exact)
+    return np.asarray(same | near)
 
 
 def _where(chosen: Callable[[Array, Array, Array], Array], other: Any, leaves: tuple[Any, Any, Any]) -> Any:
