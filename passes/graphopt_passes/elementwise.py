@@ -18,5 +18,11 @@ ACTIVATIONS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Those that fused kernels apply to what they compute, with their parameters in order."""
 
+TOGETHER = (
+    "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mul",
+    "Or", "Pow", "Sub", "Sum", "Where", "Xor",
+)  # fmt: skip
+"""Operators that compute each element from those of several operands, which are broadcast to each other."""
+
 EXPANDED = frozenset({T.BOOL, T.FLOAT, T.FLOAT16, T.DOUBLE, T.INT32, T.INT64})
 """Element types for which all runtimes have an `Expand`."""

@@ -131,7 +131,7 @@ class Result(Shown):
     @property
     def overridable(self) -> int:
         """How many initializers of the result are inputs, too, so that no pass reads them."""
-        return sum(value.tensor is not None or value.is_sparse for value in self.view.graph.inputs)
+        return len(self.view.graph.defaults)
 
     @property
     def stats(self) -> dict[str, RuleStats]:

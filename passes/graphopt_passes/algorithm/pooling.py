@@ -78,12 +78,12 @@ class PoolToReduction(Weighed, OpRule):
             raise Decline("{} is no image of float32, for which the kernels were measured", x.name)
         if view is not None:
             _check_whole(view, node.result)
-        if "Max" not in node.op and (reader := _tells_apart(node.result)):
+        reduction = "ReduceMax" if "Max" in node.op else "ReduceMean"
+        if reduction == "ReduceMean" and (reader := _tells_apart(node.result)):
             raise Decline("equal channels would be rounded to unequal ones, which {} tells apart", reader.op)
         size = size_of(x)
         slow = node.op == "AveragePool" and rw.graph.opset() >= _DILATED_SINCE
         self.weigh(rw, {"kernel": 1, "average" if slow else "global pool": size}, {"kernel": 1, "reduce": size})
-        reduction = "ReduceMax" if "Max" in node.op else "ReduceMean"
         return rw.replace(node, [rw.op(reduction, x, axes=tuple(range(2, rank)))])
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from graphopt.operators import Reshape
 from graphopt.operators.transpose import Transpose, keeps_order
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Tries, Value
-from graphopt_passes.elementwise import EXPANDED, UNARY
+from graphopt_passes.elementwise import EXPANDED, TOGETHER, UNARY
 
 
 class EliminateExpandBeforeBroadcast(OpRule):
@@ -18,10 +18,7 @@ class EliminateExpandBeforeBroadcast(OpRule):
     """
 
     # No pattern: any of the operands may be repeated.
-    ops = (
-        "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mul",
-        "Or", "Pow", "Sub", "Sum", "Where", "Xor",
-    )  # fmt: skip
+    ops = TOGETHER
     sources = ("Expand", "Tile")
     opsets = "8-"
 

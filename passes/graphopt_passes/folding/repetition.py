@@ -10,14 +10,10 @@ from graphopt.operators import Transpose
 from graphopt.operators.softmax import SOFTMAXES, Softmax
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Dim, Node, Numerics, OpRule, Outcome, Rewriter, Value
-from graphopt_passes.elementwise import EXPANDED, UNARY
+from graphopt_passes.elementwise import EXPANDED, TOGETHER, UNARY
+from graphopt_passes.fusion.reshapes import RESHAPES
 
 _SOURCES = ("ConstantOfShape", "Expand", "Tile")
-_TOGETHER = (
-    "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mul",
-    "Or", "PRelu", "Pow", "Sub", "Sum", "Where", "Xor",
-)  # fmt: skip
-_VIEWS = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 _NORMALIZATIONS = (*sorted(SOFTMAXES), "LayerNormalization")
 _OF_MATRIX, _MOST_NODES = 2, 200
 """Axes of a matrix; so many nodes are looked at to see whether something depends on constants alone."""
@@ -110,7 +106,7 @@ class MoveRepetitionBehindOperator(OpRule):
     """
 
     # No pattern: the operators have different numbers of operands.
-    ops = (*UNARY, *_TOGETHER, *_VIEWS, *_NORMALIZATIONS, "Concat", "MatMul", "Transpose")
+    ops = (*UNARY, *TOGETHER, "PRelu", *RESHAPES, *_NORMALIZATIONS, "Concat", "MatMul", "Transpose")
     sources = _SOURCES
     opsets = "8-"
     numerics = Numerics.ROUNDING
@@ -124,14 +120,14 @@ class MoveRepetitionBehindOperator(OpRule):
             raise Decline("{} and {} are not repeated as often", first.value.name, others[0].value.name)
         if node.op == "MatMul" and not others and _is_multiplied_apart(node, first):
             return rw.set_input(node, node.inputs.index(first.value), first.once(rw))
-        read = node.operands[:1] if node.op in _VIEWS else node.operands
+        read = node.operands[:1] if node.op in RESHAPES else node.operands
         if not all(value in repeated or _is_constant(value) for value in read):
             raise Decline("{} is computed with other values", node.result.name)
         axis, dims = _axis(node, list(repeated.values())), node.result.dims()
         if dims[axis] != first.count or node.result.dtype not in EXPANDED:
             raise Decline("{} is not repeated along one axis, or of a type that Expand may not take", node.result.name)
         inputs = [value and (repeated[value].once(rw) if value in repeated else value) for value in node.inputs]
-        if node.op in _VIEWS:
+        if node.op in RESHAPES:
             sizes = [1 if at == axis else size for at, size in enumerate(dims)]
             made = rw.op("Reshape", inputs[0], rw.constant(np.array(sizes, np.int64)))
         else:
@@ -144,9 +140,9 @@ def _axis(node: Node, repeated: list[_Repeated]) -> int:
     first, x = repeated[0], node.operand(0)
     if node.op == "Transpose":
         return Transpose.of(node).perm.index(first.axis)
-    if node.op in _VIEWS and first.value is x:
+    if node.op in RESHAPES and first.value is x:
         return _axis_of_view(first, node.result)
-    if node.op in _VIEWS:
+    if node.op in RESHAPES:
         fits = False
     elif node.op == "Concat":
         fits = len(repeated) == len(set(node.operands)) and first.axis != x.axis(node.attr("axis"))

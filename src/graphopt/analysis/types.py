@@ -52,7 +52,10 @@ def infer_types(model: Model, data_prop: bool = True) -> None:
         data_prop: follow the contents of small integer tensors too.
     """
     check_unsealed("types")
-    _forget(model)
+    ops = {node.op for node in model.nodes()}
+    behind = any(map(knows, ops))
+    if behind:
+        _forget(model)
     data_prop = data_prop and not contents_may_explode(model)
     skeleton = Skeleton(model)
     if data_prop and may_make_vectors(model):
@@ -71,8 +74,6 @@ def infer_types(model: Model, data_prop: bool = True) -> None:
     if result is None:
         _infer_each(model.graph)
         return
-    ops = {node.op for node in model.nodes()}
-    behind = any(map(knows, ops))
     if behind or model.opset() >= _BROADCASTING:
         _infer_further(writer.left, behind=behind)
     if "Loop" in ops:

@@ -276,6 +276,11 @@ class Graph:
         self._annotated: frozenset[str] | None = None
 
     @property
+    def defaults(self) -> list[Value]:
+        """Its initializers that are inputs, too: a caller may override them."""
+        return [value for value in self.inputs if value.tensor is not None or value.is_sparse]
+
+    @property
     def annotated(self) -> frozenset[str]:
         """Names of the initializers that the quantization annotations of the graph mention."""
         if self._annotated is None:

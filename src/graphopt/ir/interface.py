@@ -56,7 +56,7 @@ def fix_initializers(model: Model) -> None:
     """
     check_unsealed("the interface")
     graph, listed = model.graph, model.proto.graph.input
-    defaults = {value.name: value for value in graph.inputs if value.tensor is not None or value.is_sparse}
+    defaults = {value.name: value for value in graph.defaults}
     if not defaults:
         return
     for value in defaults.values():
