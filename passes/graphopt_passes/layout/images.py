@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from graphopt.ir.types import element_count
+from graphopt.operators import Pool
 from graphopt.operators.transpose import LAST, Perm, channels_first, channels_last
-from graphopt.operators.window import Window
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import DOMAIN
@@ -198,16 +198,10 @@ def _pool(kind: str, op_type: str = "", **changed: Any) -> Callable[[Node, Rates
 
 
 def _average_pool(node: Node, rates: Rates) -> LastForm:
-    kernel = node.attr("kernel_shape") or ()
-    window = Window.of(node, kernel)
-    places = zip(node.operand(0).dims()[2:], kernel, window.dilations, window.before, window.after, strict=False)
-    # The kernel for channels last divides by the number of rows that there are, which is 0 then.
-    if not window.same and any(
-        isinstance(size, int) and (cells - 1) * apart + 1 > size + before + after
-        for size, cells, apart, before, after in places
-    ):
-        raise Decline("the window is larger than {}", node.operand(0).name)
-    return _pool("average of bytes", channels_last=1)(node, rates)
+    form = _pool("average of bytes", channels_last=1)(node, rates)
+    # The kernel for channels last divides by the number of rows or columns, and ends the process where it is 0.
+    Pool.of(node).check_fits()
+    return form
 
 
 def _global_average_pool(node: Node, rates: Rates) -> LastForm:

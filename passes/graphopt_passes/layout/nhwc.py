@@ -14,9 +14,8 @@ class ConvertLayoutNhwc(GraphPass):
     """Let quantized convolutions, and what lies between them, work on images, rows or volumes with channels last.
 
     `QLinearConv` becomes the one of `com.microsoft`, which has kernels for that order. Each node of a graph keeps the
-    order or changes it, such that kernels and transposes take the least time by the rates of `graphopt tune`. Sizes
-    that are not known are taken for large enough for the windows of pools: at its default level too, the runtime
-    divides by zero where they are not.
+    order or changes it, such that kernels and transposes take the least time by the rates of `graphopt tune`. An
+    average whose window may be larger than its image keeps its order: the kernel for the other divides by zero there.
     """
 
     ops = ("MaxPool", "QLinearConv", "com.microsoft::QLinearAveragePool", "com.microsoft::QLinearConv")

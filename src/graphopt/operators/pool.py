@@ -8,6 +8,7 @@ from graphopt.operators.window import Window
 from graphopt.records import dataclass
 
 POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
+_READ = POOLS | {"com.microsoft::QLinearAveragePool"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Pool:
         Raises:
             Decline: it is none, its indices are used, or its lists have not one number for each axis of its kernel.
         """
-        if node.op not in POOLS:
+        if node.op not in _READ:
             raise Decline
         indices = node.output(1)
         if indices is not None and indices.uses:
