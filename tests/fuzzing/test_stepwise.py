@@ -176,3 +176,24 @@ def test_what_the_result_quantizes_may_be_halfway(added: str, kind: str | None) 
     ).replace("float t", "float[2] u = {0.000001, 0}, float[2] v = {0.7, 0}, float t")
     found = judged(SUM_OF_BYTES, floats, pairs=((0, 2), (2, 4), (4, 6), (6, 8)))
     assert (found and found.kind) == kind
+
+
+MEAN_OF_BYTES = """g (float[1,4,2] x) => (float[1,1,4,1] y)
+<float s = {0.1}, float t = {0.7}, uint8 z = {123}, int8[1,1,1,2] w = {1,1}, float h = {0.5}, int8 o = {0}, int64[1] a = {1}>
+{ i = Unsqueeze (x, a)  q = QuantizeLinear (i, s, z)
+  k = com.microsoft.QLinearAveragePool <kernel_shape = [1, 2]> (q, s, z, t, z)  y = DequantizeLinear (k, t, z) }"""
+
+
+TIES = ((0, 0.7), (0, 2.1), (0, 3.5), (0, 4.9))
+
+
+@pytest.mark.parametrize(("pairs", "zero", "kind"), [(TIES, "z", None), (TIES, "c", "wrong"), (PLAIN, "c", "wrong")])
+def test_kernels_on_both_sides_round_what_is_halfway(
+    pairs: tuple[tuple[float, float], ...], zero: str, kind: str | None
+) -> None:
+    """Means of 0.5, 1.5, 2.5 and 3.5 steps become others; where 1 is subtracted from each, that is wrong."""
+    pool = "com.microsoft.QLinearAveragePool <kernel_shape = [1, 2]> (q, s, z, t, z)"
+    convolution = f"QLinearConv <kernel_shape = [1, 2]> (q, s, z, w, h, o, t, {zero})"
+    result = MEAN_OF_BYTES.replace(pool, convolution).replace("float t", "uint8 c = {122}, float t")
+    found = judged(MEAN_OF_BYTES, result, stepwise=False, pairs=pairs)
+    assert (found and found.kind) == kind

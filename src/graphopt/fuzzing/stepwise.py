@@ -17,7 +17,7 @@ from graphopt.fuzzing.branches import with_branches_taken
 from graphopt.fuzzing.usual import values_of
 from graphopt.verify.values import Array
 
-_FEW = 0.1
+FEW = 0.1
 """Part of the elements that may be a step apart. Where there are fewer than ten, one may be: a tenth of them is none.
 
 Those that were halfway between two integers are not counted: a tensor of a few means may have nothing else. But a value
@@ -30,6 +30,14 @@ _HALFWAY = 1e-5
 """How far from halfway a value may be, by its size in steps: what a sum of some thousand floats is rounded by."""
 _SLACK = 1e-3
 """Of a step: dequantized numbers are floats."""
+_NUDGE = 2e-5
+"""By what part of it the scale of each result is changed, to see which integers were halfway: they become others."""
+_RESULT_SCALES = {
+    "QGemm": 7, "QLinearAdd": 6, "QLinearAveragePool": 3, "QLinearConcat": 0, "QLinearConv": 6,
+    "QLinearGlobalAveragePool": 3, "QLinearLeakyRelu": 3, "QLinearMatMul": 6, "QLinearMul": 6, "QLinearSigmoid": 3,
+    "QLinearSoftmax": 3, "QuantizeLinear": 1,
+}  # fmt: skip
+"""Where among the operands the scale of the result is, of operators that round to integers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +49,7 @@ class CutValue:
         step: how far apart neighbours are.
         floats: names of the floats that the original quantizes to it, and of their scale; none where something else
             makes it.
-        halfway: where something else does, which of the floats that the result quantizes to it were halfway.
+        halfway: where something else does, which elements the result rounds from what is halfway.
     """
 
     fed: Array
@@ -49,32 +57,40 @@ class CutValue:
     floats: tuple[str, ...] = ()
     halfway: Any = False
 
-    def takes(self, computed: Any, floats: Sequence[Array] = ()) -> bool:
-        """Whether what the original computes, from such floats, is no more than a step away, in few places."""
+    def takes(self, computed: Any, floats: Sequence[Array] = (), halfway: Any = False, few: float = FEW) -> bool:
+        """Whether what the original computes is no more than a step away, in few places.
+
+        Args:
+            computed: what it computes.
+            floats: those that it quantizes, and their scale, where it does that.
+            halfway: where something else rounds it, which elements it rounds from what is halfway.
+            few: the part of the elements that may be a step away and were not halfway.
+        """
         if not _alike(computed, self.fed):
             return False
         apart = np.abs(computed.astype(np.float64) - self.fed.astype(np.float64)) / self.step
         if not np.isfinite(apart).all():
             return False
         steps = np.rint(apart)
-        halfway = _halfway(*floats) if floats else self.halfway
-        counted = np.where(halfway, 0, steps)
-        few = np.count_nonzero(counted) <= max(1, _FEW * steps.size)
-        return few and steps.max(initial=0) <= 1 and bool((np.abs(apart - steps) <= _SLACK).all())
+        counted = np.where(_halfway(*floats) if floats else self.halfway & halfway, 0, steps)
+        near = np.count_nonzero(counted) <= (few and max(1, few * steps.size)) and steps.max(initial=0) <= 1
+        return bool(near and (np.abs(apart - steps) <= _SLACK).all())
 
 
 def after_steps(
-    original: onnx.ModelProto, result: onnx.ModelProto, feed: Mapping[str, Array]
+    original: onnx.ModelProto, result: onnx.ModelProto, feed: Mapping[str, Array], few: float = FEW
 ) -> tuple[list[Any], list[Any]] | None:
     """The outputs that remain to be compared, where those of the original are computed from the result's integers.
 
-    Each of these integers is at most one step from what the original computes from those before it, in one of ten
-    places. Values whose name means something else in the result are passed over, which makes the judge stricter.
+    Each of these integers is at most one step from what the original computes from those before it, where that is
+    halfway between two, and in a few other places. Values whose name means something else in the result are passed
+    over, which makes the judge stricter.
 
     Args:
         original: the original.
         result: what an optimizer made of it.
         feed: the inputs of the original.
+        few: the part of the elements that may be a step away and were not halfway.
 
     Returns:
         Both lists of outputs without those that are such integers, dequantized or not; None where the two models have
@@ -83,15 +99,17 @@ def after_steps(
     names = [info.name for info in original.graph.output]
     original, result = (with_branches_taken(model, feed) for model in (original, result))
     values = _both(original, result, feed)
-    cuts = _cuts(original, result, *values) if values is not None else {}
+    cuts = _cuts(original, *values, _nudged_runs(result, feed, list(values[1]))) if values is not None else {}
     while values is not None and cuts:
         fed = {name: cut.fed for name, cut in cuts.items()}
-        asked = [*names, *(_computed(name) for name in cuts), *(name for cut in cuts.values() for name in cut.floats)]
-        found = values_of(_cut(original, fed), {**feed, **fed}, list(dict.fromkeys(asked)))
+        computed, given, apart = [_computed(name) for name in cuts], {**feed, **fed}, _cut(original, fed)
+        asked = [*names, *computed, *(name for cut in cuts.values() for name in cut.floats)]
+        found = values_of(apart, given, list(dict.fromkeys(asked)))
         if found is None:
             return None
-        told = {name: (found[_computed(name)], [found[each] for each in cut.floats]) for name, cut in cuts.items()}
-        far = next((name for name, cut in cuts.items() if not cut.takes(*told[name])), None)
+        runs = _nudged_runs(apart, given, computed)
+        told = {name: _told(found, cut, runs, _computed(name)) for name, cut in cuts.items()}
+        far = next((name for name, cut in cuts.items() if not cut.takes(*told[name], few)), None)
         if far is None:
             rest = [name for name in names if name not in cuts]
             return [found[name] for name in rest], [values[1][name] for name in rest]
@@ -99,10 +117,17 @@ def after_steps(
     return None
 
 
+def _told(
+    found: Mapping[str, Any], cut: CutValue, runs: Sequence[Mapping[str, Any]], name: str
+) -> tuple[Any, list[Any], Any]:
+    """What the original computes at a cut, the floats that it quantizes there, and what is halfway."""
+    return found[name], [found[each] for each in cut.floats], _changed(found[name], runs, name)
+
+
 def _both(
     original: onnx.ModelProto, result: onnx.ModelProto, feed: Mapping[str, Array]
 ) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Outputs, values that nodes of both make, what the original dequantizes and the result quantizes.
+    """Outputs, values that nodes of both make, and what the original dequantizes.
 
     None where one of them does not run.
     """
@@ -111,19 +136,17 @@ def _both(
     read = [name for node in _dequantized(original) for name in node.input[:2]]
     names = [info.name for info in original.graph.output]
     old = values_of(original, dict(feed), list(dict.fromkeys((*names, *common, *read))))
-    written = [name for floats in _quantized(result).values() for name in floats]
-    new = values_of(result, dict(feed), list(dict.fromkeys((*names, *common, *written))))
+    new = values_of(result, dict(feed), list(dict.fromkeys((*names, *common))))
     return (old, new) if old is not None and new is not None else None
 
 
 def _cuts(
-    original: onnx.ModelProto, result: onnx.ModelProto, old: Mapping[str, Any], new: Mapping[str, Any]
+    original: onnx.ModelProto, old: Mapping[str, Any], new: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]
 ) -> dict[str, CutValue]:
     """Integers of eight bits that both models have, or what they are dequantized to, in the original's order."""
     floats = _quantized(original)
-    halfway = {name: _halfway(*(new[each] for each in made)) for name, made in _quantized(result).items()}
     cuts = {
-        name: CutValue(value, floats=floats.get(name, ()), halfway=halfway.get(name, False))
+        name: CutValue(value, floats=floats.get(name, ()), halfway=_changed(value, runs, name))
         for name, value in new.items()
         if _is_byte(value) and _alike(old.get(name), value)
     }
@@ -137,9 +160,21 @@ def _cuts(
         ):
             step = abs(float(scale.reshape(-1)[0]))
             if 0 < step < np.inf:
-                made = node.input[0]
-                cuts[name] = CutValue(new[name], step, floats.get(made, ()), halfway.get(made, False))
+                halfway = _changed(new[name], runs, name)
+                cuts[name] = CutValue(new[name], step, floats.get(node.input[0], ()), halfway)
     return {name: cuts[name] for node in original.graph.node for name in node.output if name in cuts}
+
+
+def _changed(value: Any, runs: Sequence[Mapping[str, Any]], name: str) -> Any:
+    """Which elements of a value are others in one of some runs."""
+    others = [run[name] for run in runs if _alike(run[name], value)]
+    return np.any([other != value for other in others], axis=0) if others else False
+
+
+def _nudged_runs(model: onnx.ModelProto, feed: Mapping[str, Array], names: list[str]) -> list[dict[str, Any]]:
+    """Values of a model with scales a little smaller and larger, by which what is halfway becomes another integer."""
+    runs = [values_of(_nudged(model, by), dict(feed), names) for by in (1 - _NUDGE, 1 + _NUDGE)]
+    return [run for run in runs if run is not None]
 
 
 def _halfway(values: Array, scale: Array) -> Any:
@@ -168,6 +203,26 @@ def _alike(one: Any, other: Any) -> bool:
     """Whether two values are arrays of one type and shape."""
     arrays = isinstance(one, np.ndarray) and isinstance(other, np.ndarray)
     return arrays and one.dtype == other.dtype and one.shape == other.shape
+
+
+def _nudged(model: onnx.ModelProto, by: float) -> onnx.ModelProto:
+    """A copy in which operators that round to integers divide by scales that are so many times as large."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    del copy.graph.node[:]
+    copy.graph.initializer.append(onnx.numpy_helper.from_array(np.array(by, np.float32), _SCALED))
+    for node in model.graph.node:
+        at = _RESULT_SCALES.get(node.op_type)
+        if at is not None:
+            name = f"{node.output[0]}{_SCALED}"
+            copy.graph.node.append(onnx.helper.make_node("Mul", [node.input[at], _SCALED], [name]))
+        copy.graph.node.append(node)
+        if at is not None:
+            copy.graph.node[-1].input[at] = name
+    return copy
+
+
+_SCALED = "/scaled"
 
 
 def _computed(name: str) -> str:
