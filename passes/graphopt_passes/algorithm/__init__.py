@@ -23,7 +23,7 @@ PASSES = passes_of(
     ("byte_outputs", "ConvertByteOutputsToNeighbours", "ConvertByteOutputsToLanes"),
     ("byte_products", "ConvertByteProductToConvolution"),
     ("byte_values", "ConvertQuantizedSoftmax", "ConvertQuantizedConcat"),
-    ("short_rows", "ConvertShortRowsOfBytes", "ConvertShortRowsOfFloats"),
+    ("short_rows", "ConvertShortRowsOfBytes", "ConvertShortRowsOfFloats", "ConvertLoneElementsToRow"),
     ("softmax", "ConvertSoftmaxOfPairsToSigmoid"),
     ("products", "ConvertRepeatedHeadsToRows"),
     ("resize", "ConvertNearestResizeToFloor"),
