@@ -151,9 +151,10 @@ def _axis(node: Node, repeated: list[_Repeated]) -> int:
         fits = [each.value for each in repeated] == [x] and first.axis not in axes
     elif node.op == "MatMul":
         left, right = node.operands
-        if first.behind == _OF_MATRIX and first.value is left and len(repeated) == 1 and left is not right:
+        matrices = min(len(left.dims()), len(right.dims())) >= _OF_MATRIX  # of a vector no axis is left in the result
+        if matrices and first.behind == _OF_MATRIX and first.value is left and len(repeated) == 1 and left is not right:
             return len(node.result.dims()) - _OF_MATRIX  # each row is multiplied by itself
-        fits = first.behind > _OF_MATRIX <= min(len(left.dims()), len(right.dims())) and _is_alone(node, repeated)
+        fits = matrices and first.behind > _OF_MATRIX and _is_alone(node, repeated)
     else:
         fits = _is_alone(node, repeated)
     if not fits or len({each.behind for each in repeated}) > 1:
