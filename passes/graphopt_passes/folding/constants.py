@@ -35,11 +35,11 @@ class FoldConstants(GraphPass):
     growth_key: ClassVar[str] = GROWTH_KEY
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
-        """Fold every graph, inner ones first; together they may grow by so much and no more."""
+        """Fold every graph, outer ones first, whose constants inner ones read; together they may grow by so much."""
         events = len(rw.log.events)
         spent, weights = self._account(model, rw)
         allowance = self.allowance(weights, spent, rw.options)
-        for graph in self.entered(model, rw):
+        for graph in self.entered(model, rw, outer_first=True):
             self._fold(graph, rw, allowance)
         now = self._account(model, rw)[0] if len(rw.log.events) > events else spent
         if now > 0 and allowance.refuses_more_than(self.allowance(constant_bytes(model.graphs()), 0, rw.options)):

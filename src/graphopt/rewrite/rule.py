@@ -243,9 +243,16 @@ class GraphPass(Rule):
         for graph in self.entered(model, rw):
             self.run(graph, rw)
 
-    def entered(self, model: Model, rw: Rewriter) -> Iterator[Graph]:
-        """The graphs of a model, inner ones first, without those that go away meanwhile; the gate builds into each."""
-        for graph in reversed(list(model.graphs())):
+    def entered(self, model: Model, rw: Rewriter, *, outer_first: bool = False) -> Iterator[Graph]:
+        """The graphs of a model, inner ones first, without those that go away meanwhile; the gate builds into each.
+
+        Args:
+            model: the model.
+            rw: the gate.
+            outer_first: whether what is found in a graph is to be had in those inside of it.
+        """
+        graphs = list(model.graphs())
+        for graph in graphs if outer_first else reversed(graphs):
             if graph.owner is None or not graph.owner.removed:
                 rw.enter(graph, self.name)
                 yield graph
