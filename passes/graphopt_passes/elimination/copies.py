@@ -88,13 +88,23 @@ class MoveElementwiseBeforeExpand(OpRule):
         return all(self._goes_at(user, value, most) for user in value.users)
 
     def _goes_at(self, user: Node, value: Value, most: int) -> bool:
-        if user.op in EliminateExpandBeforeBroadcast.ops and _has_other(user, value):
-            return True
+        if user.op in EliminateExpandBeforeBroadcast.ops:
+            others = [other for other in user.operands if other.has_shape_of(user.result)]
+            if any(other is not value and not self._is_repeated(other) for other in others):
+                return True
         with suppress(Decline):
             if user.op in self.ops:
                 _check_numbers(user, value)
                 return self._goes(user.result, most - 1)
         return False
+
+    def _is_repeated(self, value: Value, most: int = 8) -> bool:
+        """Whether a value has its shape of an `Expand` alone, which would have to stay for it."""
+        maker = value.producer
+        if maker is None or maker.op == "Expand":
+            return maker is not None
+        sources = [x for x in maker.operands if x.has_shape_of(value)] if maker.op in self.ops and most else []
+        return bool(sources) and all(self._is_repeated(x, most - 1) for x in sources)
 
 
 def _check_numbers(node: Node, expanded: Value) -> None:
