@@ -332,6 +332,21 @@ def test_lists_in_lists_are_read_as_runtimes_do(
     assert differs(run_model(model, feed), run_model(after, feed)) is None
 
 
+@pytest.mark.parametrize("call", ["Compress <axis = 0> (x, n)", "Compress <axis = -1> (x, n)", "Compress (x, n)"])
+@pytest.mark.parametrize(("shape", "length"), [("2,3", "9"), ("rows,columns", "length"), ("2,3", "length")])
+@pytest.mark.parametrize("count", [0, 2, 9])
+def test_a_condition_may_be_longer_than_what_it_chooses_of(call: str, shape: str, length: str, count: int) -> None:
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : 11]>
+        g (float[{shape}] x, bool[{length if count == 9 else count}] n) => (float y) {{ y = {call} }}
+    """)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    chosen = np.array([False, True, False, True, False, False, True, True, False])
+    feed = {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "n": chosen[:count]}
+    after = convert(model, opset=7)
+    assert differs(run_model(model, feed), run_model(after, feed)) is None
+
+
 RELU = """
 <ir_version: 8, opset_import: ["" : 13, "of" : 1]>
 g (float[1,3] x) => (float[1,3] y) { y = of.F (x) }

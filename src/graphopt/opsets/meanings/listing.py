@@ -36,21 +36,28 @@ listed (truths, number, on, none) => (places) {{
 """
 
 
-def _places(rw: Rewriter, truths: Value) -> Value:
-    """Where a list is true."""
-    number = rw.op("Reshape", rw.op("Shape", truths), integers())
+def _places(rw: Rewriter, truths: Value, most: Number | None = None) -> Value:
+    """Where a list is true, of its first so many elements if it may be longer."""
+    op = Counting(rw)
+    number = op.size(truths, 0)
+    if isinstance(number, np.ndarray) and isinstance(most, np.ndarray):
+        number = np.minimum(number, most)
+    elif most is not None:
+        number = op.choose(op("Less", number, most), number, most)
+    number = rw.op("Reshape", number, integers())
     body = onnx.parser.parse_function(_LISTED.format(opset=rw.graph.opset()))
     return called(rw, body, truths, number, rw.constant(np.asarray(True)), rw.constant(integers()))[0]
 
 
 @down(9, "Compress")
 def gathered_where_true(node: Node, change: Change, rw: Rewriter) -> None:
-    """What is chosen is gathered from its places."""
+    """What is chosen is gathered from its places; a list that is longer than the axis says nothing behind it."""
     x, truths = node.operand(0), listed(rw, node.operand(1))
     axis = node.attr("axis")
     if axis is None:
         x, axis = flat(rw, x), 0
-    rw.replace(node, [rw.op("Gather", x, _places(rw, truths), axis=axis)])
+    places = _places(rw, truths, Counting(rw).size(x, axis))
+    rw.replace(node, [rw.op("Gather", x, places, axis=axis)])
 
 
 @down(9, "NonZero")
