@@ -24,6 +24,7 @@ from graphopt.fuzzing.embedding import is_open
 from graphopt.fuzzing.models import finish, sample
 from graphopt.fuzzing.shrinking import narrow, shrink
 from graphopt.fuzzing.stock import FragmentName, Stock, fragment
+from graphopt.fuzzing.subjects import Alone
 from graphopt.fuzzing.templates import TEMPLATES, Writer
 from graphopt.fuzzing.variants import KINDS
 from graphopt.fuzzing.verdicts import Judge, NotUsableError
@@ -217,6 +218,18 @@ def test_graphopt_has_no_fault(seed: str) -> None:
     report = graphopt.fuzz(models=20, seed=seed, reduce=False)  # in a process of its own, which the runtime may end
     assert report.models > 12
     assert report.ok, [(found.kind, found.subject, found.cause, found.message) for found in report.findings]
+
+
+def test_what_makes_signed_operators_floats_goes_on_as_in_a_level() -> None:
+    """Without the pass that makes bytes unsigned, the fusions write again what they were given, for ever."""
+    text = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+    g (int8[1,1] x) => (int8[?,?] y) <float s = {1}, int8 z = {1}, int8[1,1] w = {1}, int8 o = {0}, int32 b = {1}> {
+       y = com.microsoft.QGemm (x, s, z, w, s, o, b, s, z)
+    }"""
+    model = onnx.parser.parse_model(text)
+    alone = Alone()
+    assert alone.takes(Sample(model, [], rules=("fuse_qdq_into_op", "convert_signed_operators")))
+    assert alone.optimize(model).hits.keys() >= {"convert_int8_to_uint8", "convert_signed_operators"}
 
 
 def test_cases_are_chosen_by_what_passes_lack() -> None:

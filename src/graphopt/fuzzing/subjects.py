@@ -112,6 +112,10 @@ STEPWISE = frozenset({"fuse_qdq_into_op", "convert_quantized_weights", "fuse_qdq
 """Passes after which a number halfway between two integers may be rounded to the other."""
 
 
+GOING_ON = {"convert_signed_operators": "convert_int8_to_uint8"}
+"""Passes that are for pipelines which go on with another one, before fusions write what they were given again."""
+
+
 def kin(rule: type[Rule]) -> tuple[Any, ...]:
     """What the results of a pass are judged by; passes of which it is equal do not weaken each other's judgement."""
     special = tuple(rule.name in names for names in (TIES, STEPWISE))
@@ -177,7 +181,8 @@ class Alone(OwnSubject):
 
     def takes(self, sample: Sample) -> bool:
         """Whether it begins with golden cases."""
-        rules = [rule for rule in dict.fromkeys(sample.rules) if rule not in EXACTER]
+        sown = [rule for rule in sample.rules if rule not in EXACTER]
+        rules = list(dict.fromkeys([*(GOING_ON[rule] for rule in sown if rule in GOING_ON), *sown]))
         if rules:
             self._sown = rules, sample.settings
             self.manager = self._manager(self.settings["target"] or sample.target)

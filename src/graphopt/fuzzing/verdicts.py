@@ -43,6 +43,8 @@ more than 0, and say so: where nothing states the size that is 0, that is grante
 _EXPANDED = 25
 _NOT_CHECKED = ("K->Shape()[2] == V->Shape()[2] was false", "Attention node", "running Add node")
 """What it says to keys and values of two lengths, and to masks that are longer than both."""
+_NO_EMPTY_ROWS = "must be greater than 0"
+"""What its own kernel of `Attention` says to sizes of 0, which the standard and the runtime's expansion take."""
 _MOST_NAN = 0.5
 
 
@@ -193,6 +195,8 @@ class Judge:
                 if refused and is_image_of_unknown_size(self.model, feed, _sides_in(difference)):
                     continue
                 unchecked = outcome.portable and self._is_unchecked(difference)
+                if unchecked and _NO_EMPTY_ROWS in difference:
+                    continue
                 wrong = Verdict("runtime" if refused or unchecked else "wrong", difference, number)
                 return self._by_reference(result, outcome, feed, wrong)
         return None
