@@ -63,7 +63,10 @@ class ByteConvolution:
         weight, group = tensor.array(), int(node.attr("group", 1))
         check_parameters(node, weight)
         zeros = np.broadcast_to(node.operand(5).array().reshape(-1), (len(weight),))
-        return cls(node, weight, zeros, group, count((node.result.shape or (None,) * len(LAST))[:-1]))
+        batch, *image = (node.result.shape or (None,) * len(LAST))[:-1]
+        # An open number of images is mostly one, and other forms pay for each kernel that they start.
+        positions = (batch if isinstance(batch, int) else 1) * count(image)
+        return cls(node, weight, zeros, group, positions)
 
     @property
     def taps(self) -> int:
@@ -159,7 +162,7 @@ class ConvertThreeChannelsToFour(OfBytes):
             raise Decline("the kernel is fast where windows are large")
         if weight.dtype != np.int8 and target.name in _LARGEST_WINDOWS:
             raise Decline("the kernel of unsigned weights does not gather channels")
-        self.weigh(rw, {"taps of three": convolution.taps}, {"kernel": 1, "bytes": 2 * count(image.dims())})
+        self.weigh(rw, {"taps of three": convolution.taps}, {"kernel": 1, "bytes": 2 * count(image.sizes())})
         wider = _with_zeros(image, 1, 1, node.operand(2), rw)
         wide = convolution.filled((len(weight), FOUR))
         wide[:, : FOUR - 1] = weight
@@ -223,7 +226,7 @@ class ConvertDepthwiseBytesToLanes(OfBytes):
         wide = -(-channels // LANES) * LANES
         taps, x = convolution.taps, node.operand(0)
         half = "taps of eights" if channels % (LANES // 2) == 0 else "taps of odd channels"
-        moved = wide * (count(x.dims()[:-1]) + convolution.positions)
+        moved = wide * (count(x.sizes()[:-1]) + convolution.positions)
         self.weigh(
             rw, {"kernel": 1, half: taps * channels}, {"kernel": 3, "taps of lanes": taps * wide, "bytes cut": moved}
         )

@@ -3,7 +3,7 @@
 A rule states what both forms do as amounts of the kinds of work in `RATES`: elements that pass through a kernel, rows,
 multiply-adds, and kernels that are started. It writes the other form where the model expects it to be faster by more
 than its error. The rates are nanoseconds on one thread, in the cache, of an AMD EPYC of family 26 with AVX512 and
-onnxruntime 1.32.0; what `graphopt tune` measures takes their place.
+onnxruntime 1.32.0, the least of five runs of `graphopt tune`; what that measures takes their place.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ RATES: dict[str, float] = {
     "selu": 1.5,  # `Selu`
     "shrink": 5.6,  # `Shrink`
     "lrn": 19.0,  # `LRN`
-    "channel taps": 0.2,  # an element of each window along channels
+    "channel taps": 0.12,  # an element of each window along channels
     "lp normalization": 0.64,  # `LpNormalization`
     "where": 0.36,  # `Where` with a condition that is broadcast
     "bound": 0.21,  # `Min` with a bound that is broadcast
@@ -84,24 +84,24 @@ RATES: dict[str, float] = {
     "gathered row": 2.8,  # a row that `Gather` finds, beside its elements
     "rotate": 0.2,  # `RotaryEmbedding` of halves
     "rotate pairs": 0.2,  # `RotaryEmbedding` of neighbours
-    "bytes": 0.25,  # moved along whole rows
-    "bytes cut": 0.5,  # put into longer rows, or shorter ones
+    "bytes": 0.0075,  # moved along whole rows
+    "bytes cut": 0.044,  # put into longer rows, or shorter ones
     "bytes looked up": 0.26,  # brought to another scale by `QLinearConcat`
-    "bytes scaled": 0.09,  # brought to another scale by `QLinearAdd` with a number
+    "bytes scaled": 0.055,  # brought to another scale by `QLinearAdd` with a number
     "bytes multiplied": 0.18,  # multiplied by a number by `QLinearMul`
-    "short row": 14.0,  # a row of an elementwise kernel with one of another operand
+    "short row": 6.1,  # a row of an elementwise kernel with one of another operand
     "bytes row": 13.0,  # a row of 64 of these with one of another operand; shorter ones take up to three times that
-    "bytes to floats": 0.12,  # an element of `DequantizeLinear`
+    "bytes to floats": 0.08,  # an element of `DequantizeLinear`
     "floats to bytes": 0.065,  # an element of `QuantizeLinear`
     "softmax of bytes": 2.5,  # an element of `QLinearSoftmax`
-    "taps of three": 2.2,  # an element of the windows of a quantized convolution of three channels, more than of four
-    "taps of lanes": 0.08,  # an element of each window of a quantized depthwise convolution, channels a multiple of 16
-    "taps of eights": 0.3,  # the same of a multiple of 8
-    "taps of odd channels": 0.5,  # the same of other numbers
-    "byte group": 110.0,  # a position of a group of a quantized convolution
-    "byte part": 60.0,  # a position of a quantized convolution without groups
-    "byte product": 0.0047,  # a multiply-add of that
-    "byte product of group": 0.008,  # a multiply-add of one with groups
+    "taps of three": 0.78,  # an element of the windows of a quantized convolution of three channels, more than of four
+    "taps of lanes": 0.024,  # an element of each window of a quantized depthwise convolution, channels a multiple of 16
+    "taps of eights": 0.07,  # the same of a multiple of 8
+    "taps of odd channels": 0.082,  # the same of other numbers
+    "byte group": 27.0,  # a position of a group of a quantized convolution
+    "byte part": 6.3,  # a position of a quantized convolution without groups
+    "byte product": 0.002,  # a multiply-add of that
+    "byte product of group": 0.0032,  # a multiply-add of one with groups
     "byte sixteen": 0.08,  # a multiply-add with each of 16 outputs, of which there are no more
     "byte rest": 0.035,  # a multiply-add with what is left of outputs beyond sixteens, below 16 or not in fours
     "unsigned eight": 0.115,  # a multiply-add with each of up to 8 outputs of unsigned weights
@@ -113,7 +113,7 @@ RATES: dict[str, float] = {
     "bytes between orders": 0.035,  # moved by a `Transpose` that brings channels to the end
     "floats between orders": 0.11,
     "image pass": 0.012,  # an element of quantized images that are joined or cut, and with channels last
-    "image pass last": 0.035,
+    "image pass last": 0.022,
     "maximum of bytes": 18.0,  # an element of the result of a pool of quantized images, and with channels last
     "maximum of bytes last": 0.2,
     "average of bytes": 7.7,
