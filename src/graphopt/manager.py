@@ -128,7 +128,7 @@ class PassManager:
         for name in skipped:
             if not isinstance(name, str):
                 raise UsageError(f"skip: expected pass names, found {name!r}")
-        self.plan = Plan(pipeline, self.numerics, frozenset(skipped))
+        self.plan = Plan.shared(pipeline, self.numerics, frozenset(skipped))
 
     def run(self, source: Source | Model, *, inplace: bool = False) -> Result:
         """Optimize a model.

@@ -96,6 +96,12 @@ def test_unknown_settings_are_refused(settings: dict[str, str]) -> None:
         PassManager(**settings)
 
 
+def test_runs_with_the_same_settings_have_their_passes_in_common() -> None:
+    first, again, other = PassManager("basic"), PassManager("basic"), PassManager("basic", skip=["fold_constants"])
+    assert first.plan is again.plan
+    assert other.plan.names() == [name for name in first.plan.names() if name != "fold_constants"]
+
+
 def test_of_two_passes_of_one_name_the_first_stays() -> None:
     with pytest.warns(PluginWarning, match="pass 'p' of two is left out: one has one of that name"):
         assert Registry({"one": {"p": "m:P"}, "two": {"p": "m:P"}}).names() == ("p",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import field
-from functools import partial
+from functools import lru_cache, partial
 from time import perf_counter
 from typing import NamedTuple
 
@@ -51,6 +51,11 @@ class Plan:
     _passes: dict[str, Waiting] = field(default_factory=dict)
     _selected: dict[str, list[Waiting]] = field(default_factory=dict)
     _groups: dict[Together | Select, PassGroup] = field(default_factory=dict)
+
+    @classmethod
+    def shared(cls, pipeline: Pipeline, numerics: Numerics, skip: frozenset[str]) -> Plan:
+        """The plan of these settings that all runs with them have in common: making one takes longer than a pass."""
+        return _shared(pipeline, numerics, skip, registry())
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.skip if name not in self.registry]
@@ -110,6 +115,12 @@ class Plan:
         """All passes that would run, in order, without repetition."""
         rules = (rule.name for s in self.pipeline.selections() for rule in self.select(s))
         return list(dict.fromkeys(rules))
+
+
+_KEPT = 16
+"""Plans that are kept: a program has a few settings, a fuzzer thousands."""
+
+_shared = lru_cache(maxsize=_KEPT)(Plan)
 
 
 def execute(plan: Plan, model: Model, log: Log, *, strict: bool, check: bool, options: Options) -> Driver:

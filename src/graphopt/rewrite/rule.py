@@ -86,6 +86,9 @@ Outcome = Fired | None
 class Rule(ABC):
     """What every pass states about itself.
 
+    It is made once for all runs with the same settings, which may be under way in several threads: what it learns of a
+    model does not stay in it.
+
     Attributes:
         name: the pass name, in onnxoptimizer's manner (`eliminate_…`, `fuse_A_into_B`, `fold_…`, `convert_…`); that of
             the class in small letters, `FuseAIntoB` being `fuse_a_into_b`, unless it is stated.

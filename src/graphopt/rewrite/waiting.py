@@ -40,6 +40,7 @@ class Card:
     late: bool
     needs: tuple[frozenset[str], ...] = ()
     asked: Sequence[Any] | None = None
+    _ways: list[tuple[str, Ways]] = field(default_factory=list, compare=False)
 
     @classmethod
     def of(
@@ -84,9 +85,11 @@ class Card:
         }  # fmt: skip
 
     def ways(self) -> list[tuple[str, Ways]]:
-        """The operators that it is asked at, each with what must compute the inputs there."""
-        found = [(ops, tuple([tuple(map(frozenset, way)) for way in ways])) for ops, ways in self.asked or ()]
-        return [(op, ways) for ops, ways in found for op in ops]
+        """The operators that it is asked at, each with what must compute the inputs there; not to be changed."""
+        if not self._ways:
+            found = [(ops, tuple([tuple(map(frozenset, way)) for way in ways])) for ops, ways in self.asked or ()]
+            self._ways.extend([(op, ways) for ops, ways in found for op in ops])
+        return self._ways
 
     def lacks(self, present: Set[str]) -> bool:
         """Whether a model with these operators has nothing for it."""
