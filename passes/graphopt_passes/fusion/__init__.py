@@ -23,7 +23,7 @@ PASSES = passes_of(
     ("consecutive", "FuseConsecutiveSlices", "FuseConsecutiveSqueezes", "FuseConsecutiveTransposes",
      "FuseConsecutiveUnsqueezes"),
     ("gemm", "FuseMatmulAddBiasIntoGemm"),
-    ("gemm_batched", "FuseMatmulAddBiasIntoGemmBatched"),
+    ("gemm_batched", "FuseMatmulAddBiasIntoGemmBatched", "FuseMatmulAddBiasIntoGemmBetweenReshapes"),
     ("affine", "FuseMulIntoConv"),
     ("padding", "FusePadIntoConv", "FusePadIntoMaxPool", "FusePadIntoPool", "FuseZeroPadIntoMaxPool"),
     ("parallel_convs", "FuseParallelConvs"),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from graphopt.ir import FLOAT_TYPES
 from graphopt.ir.types import element_count
 from graphopt.match import Match, OpBuilder, Pattern
-from graphopt.rewrite import Decline, Dim, Rewriter, Value
+from graphopt.operators import Reshape
+from graphopt.rewrite import Decline, Dim, Node, Numerics, PatternRule, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import ForRuntime, check_float
 from graphopt_passes.fusion.reshapes import RESHAPES
 
@@ -30,10 +34,13 @@ class FuseMatmulAddBiasIntoGemmBatched(ForRuntime):
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """The rows one below the other, times the matrix, plus the row, in the shape of the product."""
-        if m.x.rank == 2:
-            raise Decline
         check_float(m.matmul.result)
         rows, columns = _rows(m.x, m.weight)
+        if columns > _COLUMNS:
+            raise Decline("the product has {} columns, too many to gain by it", columns)
+        count = element_count(rows)
+        if count < _ROWS:
+            raise Decline("{} is only known to have {} rows, too few to gain by it", m.x.name, count)
         target = [dim if isinstance(dim, int) else -1 for dim in (*rows, columns)]
         if target.count(-1) > 1:
             raise Decline("more than one dimension of {} is not known", m.x.name)
@@ -42,9 +49,59 @@ class FuseMatmulAddBiasIntoGemmBatched(ForRuntime):
         return rw.op("Reshape", product, shape=target)
 
 
+class FuseMatmulAddBiasIntoGemmBetweenReshapes(PatternRule):
+    """Join a `MatMul`, its bias and the reshape of their sum into a `Gemm` and that reshape.
+
+    `Gemm` has a bias but only two dimensions. The rows become those of a matrix by a `Reshape` that takes the place of
+    an earlier one, or that several such products share, as those for query, key and value do: there are fewer
+    operators in any case.
+    """
+
+    opsets = "7-"
+    numerics = Numerics.ROUNDING
+    peers = {"onnxsim": "fuse_matmul_add_bias_into_gemm_batched", "onnxruntime": "MatMulAddFusion"}
+
+    def pattern(self, op: OpBuilder, x: Pattern, weight: Pattern, bias: Pattern) -> Pattern:
+        """`x weight + bias`, in another shape."""
+        return op.AnyOf(*RESHAPES)(op.Add(op.MatMul(x, weight, _bind="matmul"), bias), ...)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        """The rows one below the other, times the matrix, plus the row, in the shape of the reshape."""
+        product = m.matmul.result
+        if product.dtype not in FLOAT_TYPES:
+            raise Decline("the element type of {} is none that Gemm computes", product.name)
+        rows, columns = _rows(m.x, m.weight)
+        row = _row(m.bias, (*rows, columns), rw)
+        others = [user for user in m.x.users if user.graph is rw.graph and user is not m.matmul]
+        if not (_is_matrix_before(m.matmul) or any(map(_is_such_product, others))):
+            raise Decline("{} would be reshaped for one product", m.x.name)
+        gemm = rw.op("Gemm", _matrix(m.x, m.weight, rw), m.weight, row)
+        return Reshape.to(gemm, m.root.result.dims(), before=(None, columns)).write(rw)
+
+
+def _is_matrix_before(matmul: Node) -> bool:
+    """Whether the rows come from a reshape that goes away, or has a matrix of theirs before it, with the product."""
+    x = matmul.operand(0)
+    reshape = x.made_by(*RESHAPES)
+    if reshape is None or reshape.graph is not matmul.graph:
+        return False
+    before = reshape.operand(0).shape or ()
+    return x.one_use or (len(before) == 2 and before[1] == matmul.operand(1).sizes()[0])
+
+
+def _is_such_product(node: Node) -> bool:
+    """Whether a node is another product of the kind, or the reshape that one was given."""
+    if node.op != "MatMul":
+        return node.op == "Reshape" and node.result.rank == 2 and any(user.op == "Gemm" for user in node.result.users)
+    sums = [user for user in node.result.users if user.op == "Add"]
+    return node.operand(1).is_const and any(user.op in RESHAPES for each in sums for user in each.result.users)
+
+
 def _rows(x: Value, weight: Value) -> tuple[tuple[Dim, ...], int]:
-    """The sizes of the axes of rows, and the number of columns, of a product of many rows and few columns."""
+    """The sizes of the axes of rows, and the number of columns, of a product of three dimensions or more."""
     shape = x.dims()
+    if len(shape) == 2:
+        raise Decline
     if len(shape) < 3:
         raise Decline("{} has rank {}, expected 3 at least", x.name, len(shape))
     if not weight.is_const or len(weight.dims()) != 2:
@@ -52,15 +109,10 @@ def _rows(x: Value, weight: Value) -> tuple[tuple[Dim, ...], int]:
     depth, columns = weight.sizes()
     if 0 in (depth, columns, *shape):
         raise Decline("{} or {} is empty", x.name, weight.name)
-    if columns > _COLUMNS:
-        raise Decline("the product has {} columns, too many to gain by it", columns)
-    rows = element_count(shape[:-1])
-    if rows < _ROWS:
-        raise Decline("{} is only known to have {} rows, too few to gain by it", x.name, rows)
     return shape[:-1], columns
 
 
-def _row(bias: Value, shape: list[int], rw: Rewriter) -> Value:
+def _row(bias: Value, shape: Sequence[Dim], rw: Rewriter) -> Value:
     """A bias as one row, or one number, for all rows of a product of a shape; declines where it differs by rows."""
     dims = bias.dims()
     if len(dims) > len(shape):
