@@ -139,3 +139,23 @@ def test_rows_give_the_same_numbers(drawn: tuple[onnx.ModelProto, dict[str, np.n
     kernels = [weights.get(node.input[1]) for node in result.model.graph.node if node.op_type == "Conv"]
     assert all(kernel is None or len(kernel.dims) == 4 for kernel in kernels)
     assert_close(run(model, feeds), run(result.model, feeds))
+
+
+@pytest.mark.parametrize(
+    ("channels", "kernel", "length", "group", "pays"),
+    [
+        (256, 7, 1000, 1, True), (512, 3, 200, 1, True), (512, 1, 50, 1, True), (64, 63, 400, 1, True),
+        (256, 31, 100, 256, True), (64, 63, 100, 1, False), (128, 127, 200, 1, False), (256, 31, 30, 1, False),
+        (192, 127, 199, 4, False),
+    ],
+)  # fmt: skip
+def test_long_kernels_on_short_rows_stay(channels: int, kernel: int, length: int, group: int, *, pays: bool) -> None:
+    """Where most windows reach into the padding, blocks do not pay; measured on the core that is named."""
+    b = Rows(0, 17)
+    result = b.op("Conv", "x", b.random(channels, channels // group, kernel), group=group, pads=[kernel // 2] * 2)
+    result = b.op("Conv", result, b.random(channels, channels // group, kernel), group=group, pads=[kernel // 2] * 2)
+    row = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, channels, length]) for name in ("x", result)]
+    graph = helper.make_graph(b.nodes, "g", row[:1], row[1:], b.weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", b.opset)], ir_version=9)
+    found = PassManager(passes=PASS, target="avx512-zen5").run(model)
+    assert ("Squeeze" in {node.op_type for node in found.model.graph.node}) == pays

@@ -26,6 +26,9 @@ _AXES = {0: 0, 1: 1, 2: 3, -1: -1, -2: 1, -3: 0}
 """Where an axis of [N, C, L] is in [N, C, 1, L]."""
 
 _UNKNOWN_LENGTH = 1000
+_READ = 0.6
+"""How long a blocked kernel takes for weights that are in no cache near by, in times of the matrix product."""
+
 _FOURS = 4
 """Other channels are padded first, and blocked only where that pays beyond the model's error."""
 
@@ -84,18 +87,32 @@ def _last(graph: Graph) -> list[Node]:
 
 
 def _gain(node: Node, target: Any) -> float:
-    """Microseconds that blocks save for one convolution, reorders of its result and of what comes from outside paid."""
+    """Microseconds that blocks save for one convolution, reorders of its result and of what comes from outside paid.
+
+    Kernels may be long and the axis short. A position whose window reaches into the padding is computed alone, which
+    takes twice the time of one among others, and all weights are read anew for few positions. Kernels of one tap have
+    no padding and read their weights ahead; depthwise ones compute each position alone, and have few weights.
+    """
     (outputs, inputs, kernel), group = node.operand(1).sizes(), int(node.attr("group", 1))
+    rates = timing.rates_of(target)
     batch, *_, length = node.result.shape or (None, None)
     images = batch if isinstance(batch, int) and batch > 0 else 1
     positions = length if isinstance(length, int) and length > 0 else _UNKNOWN_LENGTH
     plain, blocked = timing.convolution(
         inputs * group, outputs, (1, kernel), (1, positions), target, batch=images, group=group
     )
+    if inputs > 1 and kernel > 1:
+        blocked *= 1 + min(_padding(node) / positions, 1)
+        blocked += 4 * outputs * inputs * kernel * (_READ / rates.weight - 1 / rates.stream)
     maker, reads_rows, channels = node.operand(0).producer, group == 1 and inputs < target.block, inputs * group
-    more = 0 if reads_rows or channels % _FOURS == 0 else timing.rates_of(target).error
+    more = 0 if reads_rows or channels % _FOURS == 0 else rates.error
     entering = 0 if reads_rows or (maker and maker.op in _FORMS) else channels * (2 if more else 1)
     return plain - (1 + more) * blocked - timing.reorder(outputs + entering, images * positions, target)
+
+
+def _padding(node: Node) -> float:
+    """How many positions of the result see padding."""
+    return sum(node.attr("pads") or ()) / (node.attr("strides") or (1,))[0]
 
 
 class _Rows(Shared):
