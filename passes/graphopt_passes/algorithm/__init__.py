@@ -22,7 +22,7 @@ PASSES = passes_of(
     ("byte_convolutions", "ConvertThreeChannelsToFour", "ConvertByteGroupsToDense", "ConvertDepthwiseBytesToLanes"),
     ("byte_outputs", "ConvertByteOutputsToNeighbours", "ConvertByteOutputsToLanes"),
     ("byte_products", "ConvertByteProductToConvolution"),
-    ("byte_values", "ConvertQuantizedSoftmax", "ConvertQuantizedConcat"),
+    ("byte_values", "ConvertQuantizedSoftmax", "ConvertQuantizedConcat", "ConvertQuantizeOfHalves"),
     ("short_rows", "ConvertShortRowsOfBytes", "ConvertShortRowsOfFloats", "ConvertLoneElementsToRow"),
     ("softmax", "ConvertSoftmaxOfPairsToSigmoid"),
     ("products", "ConvertRepeatedHeadsToRows"),

@@ -1,13 +1,15 @@
-"""Quantized values joined, and normalized."""
+"""Quantized values joined, normalized, and made."""
 
 from __future__ import annotations
 
 import numpy as np
+from onnx import TensorProto
 
-from graphopt.rewrite import Decline, Dim, Node, Numerics, OpRule, Outcome, Rewriter, Value
+from graphopt.rewrite import Decline, Dim, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, count, size_of
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, X86
 from graphopt_passes.fusion.contrib.parameters import BYTES, are_ordinary, check_steps
+from graphopt_passes.layout.halves import HALVES
 
 
 class ConvertQuantizedConcat(Weighed, OpRule):
@@ -104,3 +106,38 @@ def _steps(scale: np.ndarray, length: Dim) -> int:
     if steps < 1 or (isinstance(length, int) and steps >= _ROOM * length):
         raise Decline("the kernel counts {} steps, which overflows, or none", steps)
     return steps
+
+
+_IN_HALVES = 23
+"""Since that opset numbers in half precision are divided in it, unless a `precision` is stated."""
+_MEASURED = (TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto.INT16)
+
+
+class ConvertQuantizeOfHalves(Weighed, OpRule):
+    """Quantize numbers in half precision as the same numbers in float32.
+
+    The kernel for float16 divides and rounds them in float32, too, all 65,536 as that for float32 does, in up to twelve
+    times as long. What float16 has rounded before stays so. For bfloat16 there is no kernel.
+    """
+
+    ops = ("QuantizeLinear",)
+    level = Level.ALL
+    numerics = Numerics.ROUNDING
+    opsets = "19-"
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        x, scale = node.operand(0), node.operand(1)
+        if x.dtype not in HALVES or scale.dtype != x.dtype:
+            raise Decline
+        if rw.target.name not in X86:
+            raise Decline("other machines have kernels for half precision")
+        if node.graph.opset() >= _IN_HALVES and node.attr("precision", 0) != TensorProto.FLOAT:
+            raise Decline("{} is divided in half precision", x.name)
+        if node.result.dtype not in _MEASURED:
+            raise Decline("{} is not of 8 or 16 bits", node.result.name)
+        size = size_of(x)
+        now, then = {"kernel": 1, "halves to bytes": size}, {"kernel": 2, "element": size, "floats to bytes": size}
+        self.weigh(rw, now, then)
+        single = rw.constant(scale.array().astype(np.float32), like=scale)
+        inputs = (rw.op("Cast", x, to=TensorProto.FLOAT), single, *node.inputs[2:])
+        return rw.replace(node, [rw.op("QuantizeLinear", *inputs, **node.attrs)])

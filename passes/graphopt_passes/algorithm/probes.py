@@ -297,6 +297,10 @@ PROBES = (
     _bytes("bytes to floats", _IMAGE, "DequantizeLinear (x, s, z)"),
     Probe("floats to bytes", _IMAGE, "y = QuantizeLinear (x, s, z)", constants="float s = {0.03}, uint8 z = {120}"),
     Probe(
+        "halves to bytes", _IMAGE, "h = Cast <to = 10> (x) y = QuantizeLinear (h, s, z)", opset=21,
+        constants="float16 s = {10158}, uint8 z = {120}",  # the bits of 0.03
+    ),
+    Probe(
         "resize linear of bytes", (1, 64, 28, 28), 'y = Resize <mode = "linear"> (x, , s)', 4 * 64 * 28 * 28,
         constants="float[4] s = {1, 1, 2, 2}", dtype="uint8",
     ),

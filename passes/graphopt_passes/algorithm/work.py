@@ -93,6 +93,7 @@ RATES: dict[str, float] = {
     "bytes row": 13.0,  # a row of 64 of these with one of another operand; shorter ones take up to three times that
     "bytes to floats": 0.08,  # an element of `DequantizeLinear`
     "floats to bytes": 0.065,  # an element of `QuantizeLinear`
+    "halves to bytes": 1.7,  # the same of float16
     "softmax of bytes": 2.5,  # an element of `QLinearSoftmax`
     "taps of three": 0.78,  # an element of the windows of a quantized convolution of three channels, more than of four
     "taps of lanes": 0.024,  # an element of each window of a quantized depthwise convolution, channels a multiple of 16
