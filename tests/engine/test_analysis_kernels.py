@@ -129,6 +129,22 @@ def test_casts(source: Any, target: int) -> None:
     compare("Cast", [values], to=target)
 
 
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+@pytest.mark.parametrize("source", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("target", [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64])
+def test_floats_become_integers_where_they_fit(source: Any, target: Any) -> None:
+    limits, to = np.iinfo(target), helper.np_dtype_to_tensor_dtype(np.dtype(target))
+    above, below = source(limits.max + 1), source(2 * limits.min - 1)
+    least = max(source(limits.min), np.finfo(source).min)
+    values = np.asarray([0, -0.0, 0.5, -0.9, 1.5, 2.5, 126.9, np.nextafter(above, source(0)), least], source)
+    node, _ = node_of("Cast", [values], 18, to=to)
+    assert run_kernel(node, [values])[0].tolist() == [int(value) for value in values.tolist()]
+    compare("Cast", [values], to=to)
+    for wrong in (above, below, np.nan, np.inf, -np.inf):
+        with pytest.raises(Unsupported):
+            run_kernel(node, [np.asarray([0, wrong], source)])
+
+
 @pytest.mark.parametrize(
     ("op", "inputs", "attrs"),
     [

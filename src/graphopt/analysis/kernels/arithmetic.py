@@ -139,8 +139,8 @@ def _clip(node: Node, args: Args) -> Array:
 def cast_is_exact(source: Any, target: int) -> bool:
     """Whether NumPy's conversion from a type is the standard's for every value.
 
-    Float to integer is not: what does not fit is undefined, and left to the runtime. Neither is a conversion
-    to a narrow float, which runtimes do in two steps. To ONNX Runtime the negative zero of 8 bits is true.
+    Float to integer is not: what does not fit is undefined. Neither is a conversion to a narrow float, which runtimes
+    do in two steps. To ONNX Runtime the negative zero of 8 bits is true.
     """
     kind = np.dtype(source).kind
     if np.dtype(source).isbuiltin != 1:
@@ -166,9 +166,17 @@ def convert(array: Array, target: int) -> Array:
     Raises:
         Unsupported: NumPy might convert differently from the runtime.
     """
-    if not cast_is_exact(array.dtype, target):
+    if not cast_is_exact(array.dtype, target) and not _are_within(array, target):
         raise Unsupported(f"conversion of {array.dtype} to type {target}")
     return array.astype(numpy_type(target))
+
+
+def _are_within(array: Array, target: int) -> bool:
+    """Whether all are floats that a type of integers has room for once they are cut off towards zero."""
+    if target not in _INTEGERS or array.dtype.kind != "f" or array.dtype.isbuiltin != 1:
+        return False
+    limits, whole = np.iinfo(numpy_type(target)), np.trunc(array.astype(np.float64))
+    return bool(np.all((whole >= float(limits.min)) & (whole < float(limits.max + 1))))  # both are powers of two, or 0
 
 
 def _cast(node: Node, args: Args) -> Array:

@@ -96,15 +96,8 @@ def _numbers(node: Node, args: Args) -> list[Array | None] | None:
             with np.errstate(all="ignore"):
                 return [np.asarray(function(*args), first.dtype)]
         if node.op == "Cast":
-            return [_number_cast(first, node.attr("to"))]
+            return [convert(first, node.attr("to"))]
     return list(run_kernel(node, args)) if node.op in KERNELS else None
-
-
-def _number_cast(data: Array, target: int) -> Array:
-    if data.dtype.kind == "f" and target in (TensorProto.INT64, TensorProto.INT32):
-        _require(bool(np.all(np.abs(data) < 1 << 31)), "a number does not fit its type")
-        return data.astype(numpy_type(target))
-    return convert(data, target)
 
 
 def _require(condition: bool, message: str) -> None:
@@ -371,7 +364,7 @@ def cast_like_contents(analysis: ShapeAnalysis, node: Node) -> list[Array | None
     if data is None or target is None:
         return None
     if data.dtype.kind != "O":
-        return [_number_cast(data, target)]
+        return [convert(data, target)]
     return [_settled(node, 0, _converted(analysis, node, data, target))]
 
 
