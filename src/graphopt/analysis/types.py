@@ -75,7 +75,7 @@ def infer_types(model: Model, data_prop: bool = True) -> None:
         _infer_each(model.graph)
         return
     if behind or model.opset() >= _BROADCASTING:
-        _infer_further(writer.left, behind=behind)
+        _infer_further(writer.left)
     if "Loop" in ops:
         # The standard's inference knows no shape of what a loop carries.
         ShapeAnalysis(model, zero_sizes=True).refine()
@@ -142,21 +142,19 @@ def _infer_each(graph: Graph) -> None:
             _infer_each(subgraph)
 
 
-def _infer_further(nodes: Iterable[Node], *, behind: bool) -> None:
+def _infer_further(nodes: Iterable[Node]) -> None:
     """Fill in what the standard's inference left open and our own rules know.
 
     That is asked of every model, whatever operators are in it: a pass that brings another operator in is not to make
-    more known of nodes far from it. So do readers of what is found, of whose results only the rank was known.
+    more known of nodes far from it. What reads anything that is found is put to the standard's inference, and so it is
+    where of its results only the rank was known.
 
     Args:
         nodes: those of which inference left a shape open.
-        behind: whether there are operators that the standard's inference does not know. What reads them is put to it,
-            as is what reads anything that our rules found.
     """
     found: dict[Value, None] = {}
     for node in nodes:
-        asked = behind or not found.keys().isdisjoint(node.operands)
-        types = infer_node(node) if asked else infer_by_rules(node)
+        types = infer_by_rules(node) if found.keys().isdisjoint(node.operands) else infer_node(node)
         for value, value_type in zip(node.outputs, types, strict=True):
             if value is not None and value.shape is None and isinstance(value_type, TensorType):
                 value.type = value_type

@@ -331,7 +331,7 @@ class Rewriter(Building):
         size = self._admit({v: v for v in new if v in self._pending_constants}, fresh, node)
         self._look_again(fresh)
         freed = [v for i in operands if (v := node.input(i)) is not None]
-        self.stale_types |= any(v.constant_tensor is not None for v in new)
+        self.stale_types |= any(v is not None and _settles(node.input(at), v) for at, v in operands.items())
         for index, operand in operands.items():
             self._journal.set_input(node, index, operand)
         if node.schema is not None and len(node.inputs) > node.schema.max_inputs:
@@ -461,3 +461,8 @@ class Rewriter(Building):
         events.append(
             Event(len(events), self._rule, self.graph.name, tuple(removed), tuple(added), notes, size, detail)
         )
+
+
+def _settles(old: Value | None, new: Value) -> bool:
+    """Whether results may get to be known better by an operand in the place of another."""
+    return new.constant_tensor is not None or (old is not None and tells_more(old, new))
