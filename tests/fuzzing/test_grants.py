@@ -8,7 +8,7 @@ import pytest
 
 from graphopt.fuzzing.building import Sample
 from graphopt.fuzzing.grants import counts_floats, no_farther, overflows_integers, reads_unwritten
-from graphopt.fuzzing.subjects import Optimized
+from graphopt.fuzzing.subjects import Optimized, OwnSubject
 from graphopt.fuzzing.verdicts import Judge
 from graphopt.manager import PassManager
 from graphopt.verify.values import Array
@@ -191,3 +191,29 @@ def test_no_number_is_farther_from_doubles_than_the_original() -> None:
     assert no_farther([["text"]], [["text"]], [["other"]]) == [["text"]]
     unknown = np.array([np.nan, 1.0, 2.0, np.nan])
     assert np.isnan(no_farther([old], [old], [unknown])[0][[0, 3]]).all()  # the same as before is no farther
+
+
+NORM_BESIDE_BYTES = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[4,8,8,4,4] x, uint8[2,3] q) => (float[4,8,8,4,4] y, uint8[2,2] z)
+<float e = {0.001}, float s = {0.02}, uint8[1] o = {120}, int8[3,2] w = {-43, 25, -7, 35, -55, 60}, float ws = {0.01},
+ int8 wo = {0}, float t = {0.03}, uint8 u = {100}> {
+   n = Sigmoid (x)  m = ReduceMean <axes = [1, 2, 4]> (n)  c = Sub (n, m)  p = Mul (c, c)  v = ReduceMean <axes = [1, 2, 4]> (p)
+   a = Add (v, e)  r = Sqrt (a)  y = Div (c, r)  z = QLinearMatMul (q, s, o, w, ws, wo, t, u)
+}"""
+
+
+@pytest.mark.parametrize(("found", "kind"), [(0.0, None), (1e-3, "wrong")])
+def test_what_is_equal_is_not_asked_of_doubles(found: float, kind: str | None) -> None:
+    """Equal numbers normalized are 0; the original has 1e-4. Of the bytes beside them onnx's evaluator rounds one up."""
+    model = onnx.parser.parse_model(NORM_BESIDE_BYTES)
+    feed = {
+        "x": np.full((4, 8, 8, 4, 4), 1.8515625, np.float32),
+        "q": np.array([[228, 6, 125], [172, 115, 235]], np.uint8),
+    }
+    result = onnx.parser.parse_model(
+        NORM_BESIDE_BYTES.replace("y = Div (c, r)", "k = Sub (x, x)  y = Add (k, f)").replace(
+            "float e", f"float f = {{{found}}}, float e"
+        )
+    )
+    verdict = Judge(Sample(model, [feed])).of(OwnSubject("basic"), Optimized(result), again=False, once_more=False)
+    assert (verdict and verdict.kind) == kind
