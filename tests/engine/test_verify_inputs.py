@@ -357,6 +357,45 @@ def test_an_optional_input():
     assert verify.compare(m, m).ok
 
 
+def constant_in_place_of(node, kind, array):
+    """A model of one node, and one that gives what that does for sequences of two elements."""
+    given, result = helper.make_value_info("s", kind), numpy_helper.from_array(np.asarray(array), "w")
+    stated = [value("y", result.data_type, [])]
+    known = model([helper.make_node("Identity", ["w"], ["y"])], [given], stated)
+    known.graph.initializer.append(result)
+    return model([node], [given], stated), known
+
+
+def test_sequences_are_of_several_lengths():
+    length = helper.make_node("SequenceLength", ["s"], ["y"])
+    for shape in ([2], ["N"]):
+        report = verify.compare(*constant_in_place_of(length, sequence_type(shape), np.int64(2)))
+        assert report.status == "mismatch"
+        assert {"equal", "mismatch"} == {case.status for case in report.cases if case.set == "ordinary"}
+
+
+def test_an_element_is_not_the_same_from_the_end():
+    def build(position):
+        m = model(
+            [helper.make_node("SequenceAt", ["s", "i"], ["y"])],
+            [helper.make_value_info("s", sequence_type([2]))],
+            [value("y", TensorProto.FLOAT, [2])],
+        )
+        m.graph.initializer.append(numpy_helper.from_array(np.array(position, np.int64), "i"))
+        return m
+
+    assert verify.compare(build(1), build(1)).ok
+    assert verify.compare(build(1), build(-1)).status == "mismatch"
+
+
+def test_optionals_hold_nothing_in_some_run():
+    kind = helper.make_optional_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [2]))
+    asks = helper.make_node("OptionalHasElement", ["s"], ["y"])
+    assert verify.compare(*constant_in_place_of(asks, kind, True)).status == "mismatch"
+    kind = helper.make_optional_type_proto(sequence_type([2]))
+    assert verify.compare(*constant_in_place_of(asks, kind, True)).status == "mismatch"
+
+
 def test_what_cannot_be_generated_is_said():
     kind = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
     m = model(

@@ -49,7 +49,10 @@ _FEW_FLAGS = 8
 _MAX_ELEMENTS = 1 << 26
 _UNKNOWN_RANK_SHAPES: tuple[tuple[int, ...], ...] = ((2, 3), (2, 3, 4, 5), (3,), (2, 3, 4), ())
 _EQUAL_SIZES = (4, 16, 32, 64, 128, 224, 12, 256)
-_SEQUENCE_LENGTH = 2
+_USUAL = 2
+"""Elements of a sequence."""
+_LENGTHS = (_USUAL, 3, 1)
+"""Of sequences that are as long every time, a position would be the same one counted from either end."""
 
 
 class CannotGenerateError(Exception):
@@ -58,11 +61,19 @@ class CannotGenerateError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class InputPlan:
-    """Sizes and manners for one feed; `shapes` serves inputs whose rank is unknown."""
+    """Sizes and manners for one feed.
+
+    Attributes:
+        sizes: of the dimensions that are not fixed.
+        policy: what integer inputs hold.
+        unknown_rank: the shape of inputs whose rank is unknown.
+        held: how many elements sequences have; 0 where optionals hold nothing.
+    """
 
     sizes: dict[str, int]
     policy: str = "derived"
     unknown_rank: tuple[int, ...] = _UNKNOWN_RANK_SHAPES[0]
+    held: int = _USUAL
 
 
 @dataclass(slots=True)
@@ -124,11 +135,19 @@ class Generator:
     def plans(self) -> Iterator[InputPlan]:
         """Sizes and policies to try, the most telling first."""
         ranks = _UNKNOWN_RANK_SHAPES if any(_rankless(s) for s in self.specs) else _UNKNOWN_RANK_SHAPES[:1]
-        sizes = list(self.size_plans())
-        for rank, plan in itertools.product(ranks, sizes):
-            yield InputPlan(plan, POLICIES[0], rank)
+        sizes, held = list(self.size_plans()), self._held()
+        often = itertools.islice(itertools.cycle(sizes), max(len(sizes), len(held)))
+        for number, (rank, plan) in enumerate(itertools.product(ranks, often)):
+            yield InputPlan(plan, POLICIES[0], rank, held[number % len(held)])
         for policy, rank, plan in itertools.product(POLICIES[1:], ranks, sizes[:4]):
             yield InputPlan(plan, policy, rank)
+
+    def _held(self) -> tuple[int, ...]:
+        """What sequences and optionals hold, one plan after the other."""
+        kinds = {spec.kind for spec in self.specs} | {spec.element.kind for spec in self.specs if spec.element}
+        if "optional" in kinds:
+            return (_USUAL, 0, *_LENGTHS[1:])
+        return _LENGTHS if "sequence" in kinds else (_USUAL,)
 
     def size_plans(self) -> Iterator[dict[str, int]]:
         """Distinct sizes for the dimensions that are not fixed; one plan has 1 for each of them."""
@@ -180,9 +199,9 @@ class Generator:
 
     def _value(self, rng: np.random.Generator, spec: Spec, name: str, plan: InputPlan, flavour: Flavour) -> Any:
         if spec.kind == "optional" and spec.element is not None:
-            return self._value(rng, spec.element, name, plan, flavour)
+            return self._value(rng, spec.element, name, plan, flavour) if plan.held else None
         if spec.kind == "sequence" and spec.element is not None:
-            return [self._value(rng, spec.element, name, plan, flavour) for _ in range(_SEQUENCE_LENGTH)]
+            return [self._value(rng, spec.element, name, plan, flavour) for _ in range(plan.held or _USUAL)]
         dtype = values.numpy_dtype(spec.dtype)
         if dtype is None:  # _check has refused it
             raise CannotGenerateError(f"input {name!r}: {spec}")
