@@ -7,7 +7,7 @@ from contextlib import suppress
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.rewrite import Decline, Node, Outcome, Rewriter, Value
+from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.limits import LIMITS, reads_bytes
 from graphopt_passes.fusion.contrib.operands import X86, OnIntegers
 from graphopt_passes.fusion.contrib.parameters import other_bytes
@@ -16,6 +16,10 @@ from graphopt_passes.fusion.contrib.signed_moves import moved, moves, path_of
 _SHARED = ("Add", "Mul", "Concat", "Gather")
 """Operators that take constants as quantized as their other operand; products take signed weights with either type."""
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_MATRICES = ("Gemm", "MatMul")
+"""Products whose results may be floats."""
+_BEHIND = (*LIMITS, "GatherND", "Slice", "Transpose")
+"""What may stand between a product of bytes and what quantizes it, in the order that a model has."""
 
 
 class ConvertInt8ToUint8(OnIntegers):
@@ -26,11 +30,13 @@ class ConvertInt8ToUint8(OnIntegers):
     signed activations are slow. Signed bytes that a product gives to others than these, as to a caller, are computed
     from the unsigned ones, and those that a product gets from others, unsigned ones from them: both exactly. A `Concat`
     of signed bytes, as converters from TFLite write it, becomes one of unsigned bytes between two such steps, which go
-    where what is around it is converted.
+    where what is around it is converted. Where all has to be exact nothing is converted: no rule makes kernels on bytes
+    of what is between then.
     """
 
     # No pattern: all readers of a value change with it, however many they are.
     ops = ("QuantizeLinear", "DequantizeLinear", "Concat")
+    numerics = Numerics.ROUNDING
     needs = (("QuantizeLinear", "DequantizeLinear"),)
     peers = {"onnxruntime": "QDQS8ToU8Transformer"}
 
@@ -142,8 +148,22 @@ def _in_other_bytes(value: Value, zero: np.ndarray, rw: Rewriter) -> Value:
 
 
 def _is_of_bytes(node: Node | None) -> bool:
-    """Whether a node is a product of dequantized operands, which there are kernels on bytes for."""
-    return node is not None and node.op in _PRODUCTS and reads_bytes(node)
+    """Whether a node is a product of dequantized operands, which there are kernels on bytes for.
+
+    They add no bias that is computed, and give bytes, but for those of constant matrices.
+    """
+    if node is None or node.op not in _PRODUCTS or not reads_bytes(node):
+        return False
+    if any(not each.is_const and not each.made_by("DequantizeLinear") for each in node.operands[2:]):
+        return False
+    weight = node.operand(1).made_by("DequantizeLinear")
+    return _is_quantized(node.result) or bool(node.op in _MATRICES and weight and weight.operand(0).is_const)
+
+
+def _is_quantized(value: Value) -> bool:
+    """Whether something quantizes a value, limited or moved by what other rules put behind that, or not."""
+    users = value.users
+    return any(user.op == "QuantizeLinear" or (user.op in _BEHIND and _is_quantized(user.result)) for user in users)
 
 
 def _unlimited(value: Value) -> Value:
