@@ -7,10 +7,12 @@ import onnx
 import pytest
 
 from graphopt.fuzzing.building import Sample
-from graphopt.fuzzing.grants import counts_floats, no_farther, overflows_integers, reads_unwritten
+from graphopt.fuzzing.grants import counts_floats, no_farther, overflows_integers, planned_wrongly, reads_unwritten
 from graphopt.fuzzing.subjects import Optimized, OwnSubject
 from graphopt.fuzzing.verdicts import Judge
 from graphopt.manager import PassManager
+from graphopt.verify.runners import OrtRunner, RunError
+from graphopt.verify.source import Source
 from graphopt.verify.values import Array
 
 
@@ -217,3 +219,30 @@ def test_what_is_equal_is_not_asked_of_doubles(found: float, kind: str | None) -
     )
     verdict = Judge(Sample(model, [feed])).of(OwnSubject("basic"), Optimized(result), again=False, once_more=False)
     assert (verdict and verdict.kind) == kind
+
+
+LARGER_THAN_INFERRED = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+g (int64[1] i, float[n,1] x, float[1,2] a, int64[2] f) => (uint8[?,?] q, int64[?] y, float[?,?] z)
+<float s = {1}, uint8 o = {0}, int64[2] f = {0, 0}, uint8[2,2] w = {129, 129, 129, 129}> {
+   g = Gather (w, i)  d = DequantizeLinear (g, s, o)  q = QuantizeLinear (d, s, o)
+   e = Einsum <equation = "ij,ij->ij"> (a, x)  y = Shape (e)  r = Reshape (d, f)  z = Neg (r)
+}"""
+
+
+def test_memory_that_the_runtime_plans_too_small_is_its_own_fault() -> None:
+    """A product of rows is as large as the longer one; inference takes the first, and its memory for another value."""
+    model = onnx.parser.parse_model(LARGER_THAN_INFERRED)
+    feed = {"i": np.array([1]), "x": np.ones((2, 1), np.float32), "a": np.ones((1, 2), np.float32)}
+    with pytest.raises(RunError, match="attempting to re-use buffer"):
+        OrtRunner(Source(model, "planned")).run(feed)
+    found = planned_wrongly(model, feed)
+    assert found is not None
+    assert [each.tolist() for each in found] == [[[129, 129]], [2, 2], [[-129.0, -129.0]]]
+
+
+def test_shapes_that_a_result_states_are_its_own() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n,2] x) => (float[n,2] y) { r = Relu (x)  y = Neg (r) }""")
+    stated = onnx.helper.make_tensor_value_info("r", onnx.TensorProto.FLOAT, [1, 2])
+    model.graph.value_info.append(stated)
+    assert planned_wrongly(model, {"x": np.ones((2, 2), np.float32)}) is None

@@ -12,7 +12,8 @@ from onnx import TensorProto, numpy_helper
 from graphopt.fuzzing.usual import values_of
 from graphopt.verify import compare
 from graphopt.verify.jitter import float_types
-from graphopt.verify.source import all_nodes, read_by
+from graphopt.verify.runners import CannotLoadError, OrtRunner, RunError
+from graphopt.verify.source import Source, all_nodes, read_by
 from graphopt.verify.values import Array, is_float
 
 
@@ -97,6 +98,29 @@ def reads_unwritten(model: onnx.ModelProto) -> bool:
 
 
 _UNPACKED, _GROUPS = 2, 4
+
+
+def planned_wrongly(result: onnx.ModelProto, feed: dict[str, Array]) -> list[Any] | None:
+    """What a result gives where every value has memory of its own, if it does not run otherwise, whatever it states.
+
+    The runtime takes a value for as large as onnx's inference says, which is known to be wrong of some operators
+    (docs/runtime-differences.md). Which memory is then too small depends on the order of the nodes.
+
+    Returns:
+        The outputs; None where shapes that the result states are what is wrong, or it runs neither way.
+    """
+    silent = onnx.ModelProto.FromString(result.SerializeToString())
+    del silent.graph.value_info[:]
+    taken = {info.name for info in result.graph.input}
+    given = {name: array for name, array in feed.items() if name in taken}
+    try:
+        OrtRunner(Source(silent, "silent")).run(given)
+    except (CannotLoadError, RunError):
+        names = [info.name for info in result.graph.output]
+        made = [name for node in silent.graph.node for name in node.output if name]
+        found = values_of(silent, given, list(dict.fromkeys((*names, *made))))
+        return None if found is None else [found[name] for name in names]
+    return None
 
 
 def is_of_infinite_constants(

@@ -16,6 +16,7 @@ from graphopt.fuzzing.grants import (
     is_of_infinite_constants,
     no_farther,
     overflows_integers,
+    planned_wrongly,
     reads_unwritten,
     without_overflow,
 )
@@ -43,6 +44,8 @@ more than 0, and say so: where nothing states the size that is 0, that is grante
 _EXPANDED = 25
 _NOT_CHECKED = ("K->Shape()[2] == V->Shape()[2] was false", "Attention node", "running Add node")
 """What it says to keys and values of two lengths, and to masks that are longer than both."""
+_REUSED = "attempting to re-use buffer"
+"""What it says where a value is larger than its own inference told when it planned its memory."""
 _NO_EMPTY_ROWS = "must be greater than 0"
 """What its own kernel of `Attention` says to sizes of 0, which the standard and the runtime's expansion take."""
 _MOST_NAN = 0.5
@@ -221,7 +224,10 @@ class Judge:
         except RunError as error:
             if outcome.portable and outcome.finite and any(map(_odd, feed.values())):
                 return None  # what is written out may compute positions from what is no number
-            return f"the result does not run: {error}"
+            reused = planned_wrongly(result, feed) if _REUSED in str(error) else None
+            if reused is None:
+                return f"the result does not run: {error}"
+            new = reused
         numerics = "rounding" if outcome.numerics == "exact" else outcome.numerics
         found = first_difference(old, new, numerics)
         if found is None or (outcome.numerics != "exact" and self._steps_apart(result, outcome, feed)):
