@@ -388,6 +388,18 @@ def test_an_element_is_not_the_same_from_the_end():
     assert verify.compare(build(1), build(-1)).status == "mismatch"
 
 
+def test_ranks_and_sizes_vary_together():
+    def build(**attrs):
+        nodes = [helper.make_node("Transpose", ["x"], ["y"], **attrs), helper.make_node("Relu", ["n"], ["z"])]
+        given = [value("x", TensorProto.FLOAT, None), value("n", TensorProto.FLOAT, ["N"])]
+        return model(nodes, given, [value("y", TensorProto.FLOAT, None), value("z", TensorProto.FLOAT, ["N"])])
+
+    assert verify.compare(build(), build()).ok
+    assert verify.compare(build(), build(perm=[1, 0])).status == "mismatch"  # only of a matrix it is the same
+    report = verify.compare(build(perm=[1, 0]), build(perm=[1, 0]))
+    assert {case.sizes["N"] for case in report.cases} == {1, 2, 3}
+
+
 def test_optionals_hold_nothing_in_some_run():
     kind = helper.make_optional_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [2]))
     asks = helper.make_node("OptionalHasElement", ["s"], ["y"])

@@ -136,9 +136,9 @@ class Generator:
         """Sizes and policies to try, the most telling first."""
         ranks = _UNKNOWN_RANK_SHAPES if any(_rankless(s) for s in self.specs) else _UNKNOWN_RANK_SHAPES[:1]
         sizes, held = list(self.size_plans()), self._held()
-        often = itertools.islice(itertools.cycle(sizes), max(len(sizes), len(held)))
-        for number, (rank, plan) in enumerate(itertools.product(ranks, often)):
-            yield InputPlan(plan, POLICIES[0], rank, held[number % len(held)])
+        often = max(len(sizes), len(held))
+        for number, (rank, at) in enumerate(_each_with_each(len(ranks), often)):
+            yield InputPlan(sizes[at % len(sizes)], POLICIES[0], ranks[rank], held[number % len(held)])
         for policy, rank, plan in itertools.product(POLICIES[1:], ranks, sizes[:4]):
             yield InputPlan(plan, policy, rank)
 
@@ -277,6 +277,13 @@ class Generator:
             for t in self.model.graph.initializer
             if t.name in names and has_values(t)
         }
+
+
+def _each_with_each(ranks: int, sizes: int) -> Iterable[tuple[int, int]]:
+    """All pairs of two numbers, both soon others than 0; most models take inputs of the first rank alone."""
+    one, other = ([(at % most, at) for at in range(sizes)] for most in (ranks, 1))
+    both = itertools.chain.from_iterable(zip(one, other, strict=True))
+    return dict.fromkeys(itertools.chain(both, itertools.product(range(ranks), range(sizes))))
 
 
 def _check(spec: Spec) -> None:
