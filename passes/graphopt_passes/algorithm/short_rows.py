@@ -109,7 +109,7 @@ class ConvertLoneElementsToRow(Weighed, OpRule):
     """
 
     # No pattern: any of the operands may be the number.
-    ops = (*TOGETHER, *_OF_BYTES)
+    ops = (*TOGETHER, "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Mod", "PRelu", *_OF_BYTES)
     numerics = Numerics.ROUNDING
     opsets = "8-"  # the first in which all of them broadcast from the last axis on
 
