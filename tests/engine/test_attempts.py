@@ -6,6 +6,7 @@ import onnx
 
 from graphopt.ir import Model, Node
 from graphopt.rewrite import Decline, Driver, Log, OpRule, Outcome, Rewriter
+from graphopt.rewrite.attempts import Tables
 
 
 class Drop(OpRule):
@@ -45,6 +46,18 @@ def test_attempts_grow_with_the_nodes_and_not_with_the_rules() -> None:
     model = load(f"g (float[2] v0) => (float[2] y) {{ {chain}  y = Identity (v200) }}")
     driver = run(model, Drop())
     assert driver.log.stats["drop"].attempts <= 2
+
+
+def test_runs_share_what_rules_try_and_count_for_themselves() -> None:
+    """Each run has its own statistics, whichever of them made the tables."""
+    body, tables = "g (float[2] x) => (float[2] y) { a = Neg (x)  b = Identity (a)  y = Abs (b) }", Tables()
+    drop = Drop()
+    for _ in range(2):
+        driver = Driver(load(body), Log(), check=True, tables=tables)
+        driver.run_rules([drop])
+        assert (driver.log.stats["drop"].attempts, driver.log.stats["drop"].hits) == (1, 1)
+    assert tables.table((drop,), 18, silent=True) is tables.table((drop,), 18, silent=True)
+    assert tables.table((drop,), 18, silent=True) is not tables.table((drop,), 18, silent=False)
 
 
 def test_rules_that_found_nothing_in_company_are_not_asked_again_alone() -> None:

@@ -14,6 +14,7 @@ from graphopt.pipeline.pipeline import Pipeline, Repeat, Select, Together
 from graphopt.pipeline.registry import Registry, registry
 from graphopt.records import dataclass
 from graphopt.rewrite import CUSTOM, FAMILIES, Driver, Log, Numerics, Rule
+from graphopt.rewrite.attempts import Tables
 from graphopt.rewrite.options import Options
 from graphopt.rewrite.waiting import Waiting
 
@@ -42,12 +43,14 @@ class Plan:
         numerics: passes above this ceiling are left out where the pipeline does not name them alone, without a family.
         skip: passes to leave out.
         registry: where passes come from.
+        tables: what the passes try where.
     """
 
     pipeline: Pipeline
     numerics: Numerics = Numerics.ROUNDING
     skip: frozenset[str] = frozenset()
     registry: Registry = field(default_factory=registry)
+    tables: Tables = field(default_factory=Tables)
     _passes: dict[str, Waiting] = field(default_factory=dict)
     _selected: dict[str, list[Waiting]] = field(default_factory=dict)
     _groups: dict[Together | Select, PassGroup] = field(default_factory=dict)
@@ -134,7 +137,7 @@ def execute(plan: Plan, model: Model, log: Log, *, strict: bool, check: bool, op
         check: verify the view after every rewrite.
         options: settings for the passes.
     """
-    driver = Driver(model, log, strict=strict, check=check, options=options)
+    driver = Driver(model, log, strict=strict, check=check, options=options, tables=plan.tables)
     with paused_gc():
         driver.infer()
         _run(plan.pipeline, plan, driver)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from graphopt.ir import Node, Value
 from graphopt.match.makers import STORED, Ways, may_fit
-from graphopt.rewrite.events import RuleStats
 from graphopt.rewrite.rewriter import Rewriter
 from graphopt.rewrite.rule import Fired, OpRule, Outcome, PatternRule, Rule, is_pattern, ways_of
 from graphopt.rewrite.waiting import Waiting
@@ -22,17 +21,19 @@ class RuleAttempt:
     Args:
         name: the rule's name.
         run: what it does at a node; of a rule that is not imported yet, to import it and do that from then on.
-        stats: its statistics.
         ways: what must compute the inputs there.
     """
 
-    __slots__ = ("name", "run", "stats", "ways")
+    __slots__ = ("name", "run", "ways")
 
-    def __init__(self, name: str, run: Run, stats: RuleStats, ways: Ways) -> None:
+    def __init__(self, name: str, run: Run, ways: Ways) -> None:
         self.name = name
         self.run = run
-        self.stats = stats
         self.ways = ways
+
+
+_MOST_MAKERS = 1 << 12
+"""Groups of operators above the nodes of one operator that are remembered: thousands are in no family of models."""
 
 
 class Attempts:
@@ -56,11 +57,50 @@ class Attempts:
         )  # fmt: skip
         found = self._by_makers.get(makers)
         if found is None:
+            if len(self._by_makers) >= _MOST_MAKERS:
+                self._by_makers.clear()
             found = self._by_makers[makers] = [each for each in self.all if may_fit(each.ways, makers)]
         return found
 
 
-def attempts_of(rule: RuleOrWaiting, stats: RuleStats, opset: int, *, silent: bool) -> list[tuple[str, RuleAttempt]]:
+_MOST_TABLES = 64
+"""Tables that are kept: a run at the highest level needs about a dozen, and models of one kind the same ones."""
+
+Table = Mapping[str, Attempts]
+"""What is tried at the nodes of each operator."""
+
+
+class Tables:
+    """What rules try where, kept from one run to the next."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[RuleOrWaiting, int, bool], list[tuple[str, RuleAttempt]]] = {}
+        self._tables: dict[tuple[tuple[RuleOrWaiting, ...], int, bool], Table] = {}
+
+    def entry(self, rule: RuleOrWaiting, opset: int, *, silent: bool) -> list[tuple[str, RuleAttempt]]:
+        """What a rule tries, by operator; for the arguments see `attempts_of`, which is asked once."""
+        found = self._entries.get((rule, opset, silent))
+        if found is None:
+            found = self._entries[rule, opset, silent] = attempts_of(rule, opset, silent=silent)
+        return found
+
+    def table(self, rules: tuple[RuleOrWaiting, ...], opset: int, *, silent: bool) -> Table:
+        """What some rules try, by operator and in their order."""
+        found = self._tables.get((rules, opset, silent))
+        if found is None:
+            made: dict[str, Attempts] = {}
+            for rule in rules:
+                for op, attempt in self.entry(rule, opset, silent=silent):
+                    if op not in made:
+                        made[op] = Attempts()
+                    made[op].all.append(attempt)
+            if len(self._tables) >= _MOST_TABLES:
+                self._tables.clear()
+            found = self._tables[rules, opset, silent] = made
+        return found
+
+
+def attempts_of(rule: RuleOrWaiting, opset: int, *, silent: bool) -> list[tuple[str, RuleAttempt]]:
     """What a rule tries, by operator.
 
     A rule whose index says where it is asked is imported at the first such node: of those that a model has the
@@ -68,25 +108,24 @@ def attempts_of(rule: RuleOrWaiting, stats: RuleStats, opset: int, *, silent: bo
 
     Args:
         rule: the rule.
-        stats: its statistics.
         opset: the standard's version in the graph.
         silent: nobody asks why it does not fit.
     """
     if not isinstance(rule, Waiting):
-        return _at_once(rule, stats, opset, silent=silent)
+        return _at_once(rule, opset, silent=silent)
     if silent and rule.card.asked is not None:
-        return _when_asked(rule, stats, opset)
-    return _at_once(rule.rule, stats, opset, silent=silent)
+        return _when_asked(rule, opset)
+    return _at_once(rule.rule, opset, silent=silent)
 
 
-def _at_once(rule: Rule, stats: RuleStats, opset: int, *, silent: bool) -> list[tuple[str, RuleAttempt]]:
+def _at_once(rule: Rule, opset: int, *, silent: bool) -> list[tuple[str, RuleAttempt]]:
     if not rule.knows_opset(opset):
         return []
     run = _run(rule, silent=silent)
-    return [(op, RuleAttempt(rule.name, run, stats, ways)) for op, ways in ways_of(rule, silent=silent)]
+    return [(op, RuleAttempt(rule.name, run, ways)) for op, ways in ways_of(rule, silent=silent)]
 
 
-def _when_asked(waiting: Waiting, stats: RuleStats, opset: int) -> list[tuple[str, RuleAttempt]]:
+def _when_asked(waiting: Waiting, opset: int) -> list[tuple[str, RuleAttempt]]:
     def first(node: Node, rw: Rewriter) -> Outcome:
         rule = waiting.rule
         run = _run(rule, silent=True) if rule.knows_opset(opset) else _nothing
@@ -94,7 +133,7 @@ def _when_asked(waiting: Waiting, stats: RuleStats, opset: int) -> list[tuple[st
             attempt.run = run
         return run(node, rw)
 
-    made = [(op, RuleAttempt(waiting.name, first, stats, ways)) for op, ways in waiting.card.ways()]
+    made = [(op, RuleAttempt(waiting.name, first, ways)) for op, ways in waiting.card.ways()]
     return made
 
 

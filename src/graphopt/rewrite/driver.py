@@ -12,7 +12,7 @@ from graphopt.analysis.types import infer_types
 from graphopt.errors import Decline, EngineError, PassError
 from graphopt.ir import Graph, Model, Node
 from graphopt.ir.seal import sealed
-from graphopt.rewrite.attempts import Attempts, RuleAttempt, RuleOrWaiting, attempts_of
+from graphopt.rewrite.attempts import RuleAttempt, RuleOrWaiting, Table, Tables
 from graphopt.rewrite.events import Event, Failure, LimitReached, Log, NodeNote
 from graphopt.rewrite.options import Options
 from graphopt.rewrite.rewriter import Rewriter
@@ -33,7 +33,7 @@ class RewriteLoopError(PassError):
     """Rules undo each other's work; the message shows the cycle."""
 
 
-Table = tuple[int, tuple[RuleOrWaiting, ...], dict[str, Attempts]]
+Known = tuple[int, tuple[RuleOrWaiting, ...], Table]
 """How many operators were known, which rules find nothing among them, and what is tried of the others where."""
 
 
@@ -45,11 +45,12 @@ class Driver:
         log: what happened.
         strict: re-raise what a pass raises instead of undoing and noting it.
         check: verify the view after every rewrite (slow, for tests).
+        tables: what rules try where; it may have served other runs.
     """
 
     def __init__(
         self, model: Model, log: Log | None = None, *, strict: bool = False, check: bool = False,
-        options: Options | None = None, rewriter: Rewriter | None = None,
+        options: Options | None = None, rewriter: Rewriter | None = None, tables: Tables | None = None,
     ) -> None:  # fmt: skip
         self.model = model
         self.log = log if log is not None else Log()
@@ -70,8 +71,10 @@ class Driver:
         """The rules that may find something among them."""
         self._looked_at: tuple[int, ...] = ()
         """The state of the model when all of its operators were last among these."""
-        self._entries: dict[tuple[RuleOrWaiting, int], list[tuple[str, RuleAttempt]]] = {}
-        self._tables: dict[tuple[tuple[RuleOrWaiting, ...], int], Table] = {}
+        self.tables = tables or Tables()
+        self._broken: set[tuple[RuleOrWaiting, int]] = set()
+        """The rules of which it cannot be said what they try at an opset."""
+        self._known: dict[tuple[tuple[RuleOrWaiting, ...], int], Known] = {}
 
     @classmethod
     def through(cls, rewriter: Rewriter) -> Driver:
@@ -186,43 +189,34 @@ class Driver:
                 self._present.add(FUNCTIONS)
             self._looked_at = self._state()
 
-    def _table(self, rules: tuple[RuleOrWaiting, ...], opset: int) -> dict[str, Attempts]:
+    def _table(self, rules: tuple[RuleOrWaiting, ...], opset: int) -> Table:
         """Which rules to ask at which operator, of those that may find something among the operators seen so far."""
-        known, left, attempts = self._tables.get((rules, opset), (0, rules, {}))
+        known, left, table = self._known.get((rules, opset), (0, rules, {}))
         if known != len(self._present):
             waiting = tuple([rule for rule in left if rule not in self._ready and self._lacks(rule)])
             if len(waiting) < len(left):
                 self._ready.update(set(rules).difference(waiting))  # no operator is taken off the list of those seen
-                attempts = self._attempts([rule for rule in rules if rule in self._ready], opset)
-            self._tables[rules, opset] = len(self._present), waiting, attempts
-        return attempts
-
-    def _attempts(self, rules: Sequence[RuleOrWaiting], opset: int) -> dict[str, Attempts]:
-        table: dict[str, Attempts] = {}
-        for rule in rules:
-            for op, attempt in self._entry(rule, opset):
-                if op not in table:
-                    table[op] = Attempts()
-                table[op].all.append(attempt)
+                asked = tuple([rule for rule in rules if rule in self._ready and self._is_sound(rule, opset)])
+                table = self.tables.table(asked, opset, silent=not self.log.listen)
+            self._known[rules, opset] = len(self._present), waiting, table
         return table
 
     def _lacks(self, rule: Rule | Waiting) -> bool:
         """Whether there is nothing for a pass in this model; who listens for near misses is told them all."""
         return isinstance(rule, Waiting) and not self.log.listen and rule.card.lacks(self._present)
 
-    def _entry(self, rule: RuleOrWaiting, opset: int) -> list[tuple[str, RuleAttempt]]:
-        """What to do for a rule, at each of its operators."""
-        found = self._entries.get((rule, opset))
-        if found is None:
-            found = self._entries[rule, opset] = self._make_entry(rule, opset)
-        return found
-
-    def _make_entry(self, rule: RuleOrWaiting, opset: int) -> list[tuple[str, RuleAttempt]]:
+    def _is_sound(self, rule: RuleOrWaiting, opset: int) -> bool:
+        """Whether it can be said what a rule tries; why not is noted once."""
+        self.log.of(rule.name)
+        if (rule, opset) in self._broken:
+            return False
         try:
-            return attempts_of(rule, self.log.of(rule.name), opset, silent=not self.log.listen)
+            self.tables.entry(rule, opset, silent=not self.log.listen)
         except BaseException as error:  # a pattern that cannot be compiled, for one
             self._isolate(rule.name, None, error, self._journal.mark(), len(self.log.events))
-            return []
+            self._broken.add((rule, opset))
+            return False
+        return True
 
     def _drain(self, graph: Graph, rules: tuple[RuleOrWaiting, ...], limit: int) -> None:
         present = self._present
@@ -254,12 +248,13 @@ class Driver:
     def _visit(self, node: Node, attempts: list[RuleAttempt]) -> bool:
         """Ask rules at a node in turn until one fires; why one does not is noted if somebody listens."""
         rewriter, log, changes = self.rewriter, self.log, self._journal.log
-        listen, profile = log.listen, log.profile
+        listen, profile, counts = log.listen, log.profile, log.stats
         mark, events = len(changes), len(log.events)
         start = 0.0
         rewriter._origin, rewriter._graph = node, node.graph
         for each in attempts if not self._failed else self._left(node, attempts):
-            name, stats = each.name, each.stats
+            name = each.name
+            stats = counts[name]
             stats.attempts += 1
             rewriter._rule = name
             if rewriter._pending_nodes or rewriter._pending_constants:
