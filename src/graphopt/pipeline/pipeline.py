@@ -60,13 +60,16 @@ _UNSIGNED = (
 _SHUFFLE = "layout/convert_channel_shuffle_to_gather@layout"
 """Quantize operators part the nodes of a shuffle, up to the fusions for quantized values."""
 
+_LEFT = "layout/convert_layout_nchwc@layout"
+"""Weights that are left to no product of integers become floats behind the layout, which is for their products then."""
+
 LEVELS: dict[Level, str] = {
     Level.BASIC: f"repeat({{{_CLEAN}}})",
     Level.EXTENDED: f"{INLINED},repeat({{{_CLEAN},{_OPSET},{_UNSIGNED}}}),repeat({{{_FUSED}}},{{{_CLEAN}}}),{_FASTER}",
     Level.ALL: (
         f"{INLINED},{_SINGLES},repeat({{{_CLEAN},{_OPSET},{_UNSIGNED}}},folding/*@all),repeat({{{_WHOLE}}},{{{_CLEAN}}}),"
         f"layout/*@layout,custom/*@layout,algorithm/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}}),"
-        f"repeat({_SHUFFLE},layout/*@all,custom/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}})),{_FASTER}"
+        f"repeat({_SHUFFLE},layout/*@all,{_LEFT},custom/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}})),{_FASTER}"
     ),
 }
 """The pipeline of each level; `layout` and `all` are one."""
