@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import ml_dtypes
 import numpy as np
 import onnx
@@ -10,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from graphopt import verify
 from graphopt.errors import UsageError
+from graphopt.verify.inputs import Generator
 from graphopt.verify.numerics import compare_arrays
 from tests.engine.verify_models import graph, model, parse, value
 
@@ -386,6 +389,19 @@ def test_an_element_is_not_the_same_from_the_end():
 
     assert verify.compare(build(1), build(1)).ok
     assert verify.compare(build(1), build(-1)).status == "mismatch"
+
+
+def test_single_numbers_and_flags_differ_from_run_to_run():
+    def build(condition):
+        return graph("(bool c, float k, float[N] x) => (float[N] y)", "a = Mul (x, k) b = Neg (x)", condition)
+
+    chosen, never = build("y = Where (c, a, b)"), build("y = Identity (b)")
+    generator = Generator(chosen)
+    feeds = [feed for plan in islice(generator.plans(), 3) for feed in generator.feeds("ordinary", plan)]
+    assert {bool(feed["c"]) for feed in feeds} == {True, False}
+    assert len({float(feed["k"]) for feed in feeds}) > 1
+    report = verify.compare(chosen, never)
+    assert {case.status for case in report.cases if case.set == "ordinary"} == {"equal", "mismatch"}
 
 
 def test_ranks_and_sizes_vary_together():

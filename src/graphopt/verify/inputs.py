@@ -68,12 +68,14 @@ class InputPlan:
         policy: what integer inputs hold.
         unknown_rank: the shape of inputs whose rank is unknown.
         held: how many elements sequences have; 0 where optionals hold nothing.
+        draw: which of many ways to draw numbers and to turn flags over.
     """
 
     sizes: dict[str, int]
     policy: str = "derived"
     unknown_rank: tuple[int, ...] = _UNKNOWN_RANK_SHAPES[0]
     held: int = _USUAL
+    draw: int = 0
 
 
 @dataclass(slots=True)
@@ -138,7 +140,7 @@ class Generator:
         sizes, held = list(self.size_plans()), self._held()
         often = max(len(sizes), len(held))
         for number, (rank, at) in enumerate(_each_with_each(len(ranks), often)):
-            yield InputPlan(sizes[at % len(sizes)], POLICIES[0], ranks[rank], held[number % len(held)])
+            yield InputPlan(sizes[at % len(sizes)], POLICIES[0], ranks[rank], held[number % len(held)], number)
         for policy, rank, plan in itertools.product(POLICIES[1:], ranks, sizes[:4]):
             yield InputPlan(plan, policy, rank)
 
@@ -176,9 +178,10 @@ class Generator:
         for number, (flavour, turn) in enumerate(flavours):
             if flavour == "infinite" and not self.infinite:
                 continue
-            rng = np.random.default_rng([self.seed, SETS.index(set_name), number] + [1] * (plan.policy == AGAIN))
+            other = 1 if plan.policy == AGAIN else plan.draw and plan.draw + 1
+            rng = np.random.default_rng([self.seed, SETS.index(set_name), number] + [other] * (other > 0))
             feed = {spec.name: self._value(rng, spec, spec.name, plan, flavour) for spec in self.specs}
-            feed.update(self._turned(plan, turn))
+            feed.update(self._turned(plan, turn + plan.draw))
             if set_name == "overrides":
                 for name, default in self._varied().items():
                     feed[name] = values.vary(rng, default, integers=vary_integers)
