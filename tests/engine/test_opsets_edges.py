@@ -51,6 +51,36 @@ EDGES: dict[str, tuple[int, str, dict[str, Any], list[int]]] = {
         },
         [20, 19],
     ),
+    "halves divided in single floats": (
+        19,
+        "(float16[3] x, float16 s) => (uint8[3] y) { y = QuantizeLinear (x, s) }",
+        {"x": _float16(0.125, 0.1749, 0.325), "s": np.asarray(0.05, np.float16)},
+        [22, 23, 24],
+    ),
+    "halves divided in single floats as it is stated": (
+        23,
+        "(float16[3] x, float16 s) => (uint8[3] y) { y = QuantizeLinear <precision = 1> (x, s) }",
+        {"x": _float16(0.125, 0.1749, 0.325), "s": np.asarray(0.05, np.float16)},
+        [22, 19],
+    ),
+    "halves divided in halves": (
+        23,
+        "(float16[3] x, float16 s) => (uint8[3] y) { y = QuantizeLinear (x, s) }",
+        {"x": _float16(0.125, 0.1749, 0.325), "s": np.asarray(0.05, np.float16)},
+        [22, 21, 19],
+    ),
+    "halves divided in halves along an axis": (
+        23,
+        """(float16[2,3] x, float16[2] s, int8[2] z) => (int8[2,3] y) {
+          y = QuantizeLinear <axis = 0, precision = 10> (x, s, z)
+        }""",
+        {
+            "x": _float16(0.125, 0.1749, 0.325, 0.25, 0.35, 0.65).reshape(2, 3),
+            "s": _float16(0.05, 0.1),
+            "z": np.asarray([3, -4], np.int8),
+        },
+        [22, 19],
+    ),
     "16 bits to halves": (
         21,
         """(uint16[2,4] x, uint16[2,2] z, float16[2,2] s) => (float16[2,4] y) {

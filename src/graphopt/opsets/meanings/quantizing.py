@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from onnx import TensorProto
@@ -13,7 +14,7 @@ from graphopt.ir import Node, Value
 from graphopt.opsets import automatic
 from graphopt.opsets.changes import Change
 from graphopt.opsets.meanings.elementary import number_type, rounded
-from graphopt.opsets.meanings.registry import Step, down, of_kind
+from graphopt.opsets.meanings.registry import Step, down, of_kind, up
 from graphopt.opsets.types import lacking
 from graphopt.rewrite import Rewriter
 
@@ -116,6 +117,20 @@ def _taken(rw: Rewriter, value: Value, places: np.ndarray, axis: int) -> Value:
     return rw.op("Gather", value, places, axis=axis) if known is None else rw.constant(known.take(places, axis))
 
 
+_HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+
+
+@up(23, "QuantizeLinear")
+def divided_in_single_floats(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Halves that the runtime divided in single floats; where nothing is stated it divides them in halves now."""
+    scale = node.operand(1)
+    if scale.dtype is None:
+        raise Decline("the element type of {} is not known", scale.name)
+    yield
+    if scale.dtype in _HALVES:
+        rw.set_attr(node, precision=TensorProto.FLOAT)
+
+
 @down(23, *_BOTH)
 def result_of_the_scale(node: Node, change: Change, rw: Rewriter) -> Step:
     """The result has the type of the scale, unless another is stated."""
@@ -129,9 +144,28 @@ def result_of_the_scale(node: Node, change: Change, rw: Rewriter) -> Step:
             rw.replace(node, [result if stated == TensorProto.FLOAT else rw.op("Cast", result, to=stated)])
             return None
         rw.set_attr(node, output_dtype=None)
-    if node.attr("precision", 0) == scale.dtype:
+    in_halves = scale.dtype in _HALVES and node.operand(0).dtype == scale.dtype
+    if node.op_type == "QuantizeLinear" and in_halves and node.attr("precision", 0) in (0, scale.dtype):
+        _by_quotient(node, scale, rw)
+        return None
+    in_singles = scale.dtype in _HALVES and node.attr("precision", 0) == TensorProto.FLOAT
+    if node.attr("precision", 0) == scale.dtype or in_singles:
         rw.set_attr(node, precision=None)
     return automatic.down(node, change, rw)
+
+
+def _by_quotient(node: Node, scale: Value, rw: Rewriter) -> None:
+    """A quotient of halves, quantized by steps of 1, which older opsets divide in single floats."""
+    x, sizes = node.operand(0), scale.sizes()
+    if node.attr("block_size", 0):
+        raise Decline("{} is divided by blocks in half precision", x.name)
+    single = sizes in ((), (1,))
+    behind = 0 if single else len(x.dims()) - x.axis(node.attr("axis", 1)) - 1
+    steps = np.ones(sizes, tensor_dtype_to_np_dtype(scale.dtype or 0))
+    # The next step takes the precision away: divided by 1, all is the same.
+    attrs = {**node.attrs, "precision": TensorProto.FLOAT}
+    quotient = rw.op("Div", x, _behind(rw, scale, behind))
+    rw.replace(node, [rw.op("QuantizeLinear", quotient, steps, *node.inputs[2:], **attrs)])
 
 
 @down(10, "MatMulInteger")
