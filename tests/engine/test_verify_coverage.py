@@ -18,6 +18,7 @@ MASKED = "(float[2,4,8] k, {}[2,4] mask) => (float[2,4,8] y)"
 BRANCHES = "y = If (c) <then_branch = t () => (o) {{ o = {} (x) }}, else_branch = e () => (p) {{ p = {} (x) }}>"
 COLOURS = 'y = ai.onnx.ml.LabelEncoder <keys_strings = ["red", "blue"], values_int64s = [{}], default_int64 = 0> (x)'
 CODES = "y = ai.onnx.ml.LabelEncoder <keys_int64s = [500, 600], values_int64s = [{}], default_int64 = 0> (x)"
+CHOSEN = "c = Greater (k, zero) n = Neg (x)"
 FAULTS = {
     "another epsilon": (
         "(float[2,5,16] x) => (float[2,5,16] y)",
@@ -39,6 +40,13 @@ FAULTS = {
     "the other branch": ("(bool c, float[2] x) => (float[2] y)", BRANCHES.format("Neg", "Relu"), BRANCHES.format("Neg", "Abs")),
     "one flag of two": ("(bool c, bool d) => (bool y)", "y = And (c, d)", "y = Equal (c, d)"),
     "a single flag": ("(bool c) => (bool y)", "y = Not (c)", "y = Xor (c, c)"),
+    "a positive number": ("(float k, float[4] x) => (float[4] y)", f"{CHOSEN} y = Where (c, x, n)", "y = Neg (x)"),
+    "a negative number": ("(float k, float[4] x) => (float[4] y)", f"{CHOSEN} y = Where (c, x, n)", "y = Identity (x)"),
+    "ties of integers": (
+        "(int32[N,4] x) => (int64[N,1] y)", "y = ArgMax <axis = 1, select_last_index = 1> (x)", "y = ArgMax <axis = 1> (x)",
+    ),
+    "more than five": ("(float[N] x) => (float[M] y)", "y = Slice (x, none, five)", "y = Identity (x)"),
+    "more than five rows": ("(float[N,7] x) => (float[M,7] y)", "y = Slice (x, none, five)", "y = Identity (x)"),
     "keys": ("(string[8] x) => (int64[8] y)", COLOURS.format("1, 2"), COLOURS.format("2, 1")),
     "codes": ("(int64[8] x) => (int64[8] y)", CODES.format("1, 2"), CODES.format("2, 1")),
     "a padding token": (
@@ -66,7 +74,7 @@ FAULTS = {
     ),
 }  # fmt: skip
 STATED = (
-    "float one = {1}, float half = {0.5}, float big = {-10000}, float large = {10000}, float lowest = {-3.4028234e38}, float small = {0.001}, "
+    "float zero = {0}, float one = {1}, float half = {0.5}, float big = {-10000}, float large = {10000}, float lowest = {-3.4028234e38}, float small = {0.001}, "
     "int64[1] first = {1}, int64[1] none = {0}, int64[1] five = {5}, int64[1] many = {30000}, int64 seven = {7}, int64[2] square = {16, 16}, "
     'string text = {"a"}'
 )

@@ -49,10 +49,17 @@ _FEW_FLAGS = 8
 _MAX_ELEMENTS = 1 << 26
 _UNKNOWN_RANK_SHAPES: tuple[tuple[int, ...], ...] = ((2, 3), (2, 3, 4, 5), (3,), (2, 3, 4), ())
 _EQUAL_SIZES = (4, 16, 32, 64, 128, 224, 12, 256)
+_IMAGES = (2, 1, 3)
+_ROWS, _MANY_ROWS = 2, 9
+"""Up to that rank a batch costs little, and is that large once: the first few rows are not all that there are then."""
 _USUAL = 2
 """Elements of a sequence."""
 _LENGTHS = (_USUAL, 3, 1)
 """Of sequences that are as long every time, a position would be the same one counted from either end."""
+
+
+_NO_NEUTRAL = 0.75
+"""In place of a single 0 or 1, to which much can be added, or multiplied with it, and nothing shows."""
 
 
 class CannotGenerateError(Exception):
@@ -155,7 +162,7 @@ class Generator:
         """Distinct sizes for the dimensions that are not fixed; one plan has 1 for each of them."""
         dims = self._free_dims()
         plans: list[dict[str, int]] = []
-        for batch, space, other in ((2, 32, 5), (1, 1, 1), (3, 64, 8)):
+        for batch, space, other in zip(_IMAGES, (32, 1, 64), (5, 1, 8), strict=True):
             plans.append(_typical(dims, batch, space, other))
         plans.append({name: 2 + axis for name, (axis, _) in dims.items()})
         plans.append({name: 2 if axis == 0 else 32 for name, (axis, _) in dims.items()})
@@ -182,6 +189,8 @@ class Generator:
             rng = np.random.default_rng([self.seed, SETS.index(set_name), number] + [other] * (other > 0))
             feed = {spec.name: self._value(rng, spec, spec.name, plan, flavour) for spec in self.specs}
             feed.update(self._turned(plan, turn + plan.draw))
+            if flavour in ("ordinary", "extreme") and plan.policy != FLAGS:
+                feed.update(self._signed(feed, turn + plan.draw))
             if set_name == "overrides":
                 for name, default in self._varied().items():
                     feed[name] = values.vary(rng, default, integers=vary_integers)
@@ -198,6 +207,18 @@ class Generator:
             if math.prod(shape) <= _FEW_FLAGS:
                 rng = np.random.default_rng([self.seed, number])
                 found[spec.name] = np.asarray(rng.integers(0, 2, shape) ^ (turn >> number % 2 & 1)).astype(np.bool_)
+        return found
+
+    def _signed(self, feed: Feed, turn: int) -> Feed:
+        """Single floats, of which chance might never show one that is positive, or negative."""
+        found: Feed = {}
+        for number, spec in enumerate(self.specs):
+            held = feed[spec.name]
+            free = spec.kind == "tensor" and spec.name not in self._roles
+            if free and held.size == 1 and values.is_float(held.dtype):
+                size = abs(held.astype(np.float64).item())
+                size = _NO_NEUTRAL if size in (0, 1) else size
+                found[spec.name] = np.full(held.shape, -size if turn >> number % 2 & 1 else size).astype(held.dtype)
         return found
 
     def _value(self, rng: np.random.Generator, spec: Spec, name: str, plan: InputPlan, flavour: Flavour) -> Any:
@@ -245,13 +266,15 @@ class Generator:
         return tuple(d if isinstance(d, int) else plan.sizes.get(d) if d is not None else None for d in dims)
 
     def _free_dims(self) -> dict[str, tuple[int, int]]:
-        """Dimension -> its axis and the rank where it is first met."""
+        """Dimension -> the axis where it is first met, and the largest rank of what has it there."""
         found: dict[str, tuple[int, int]] = {}
         for spec in self.specs:
-            inner = _innermost(spec)
-            for axis, dim in enumerate(inner.shape or ()):
+            shape = _innermost(spec).shape or ()
+            for axis, dim in enumerate(shape):
                 if not isinstance(dim, int):
-                    found.setdefault(_key(dim, spec.name, axis), (axis, len(inner.shape or ())))
+                    key = _key(dim, spec.name, axis)
+                    first, rank = found.get(key, (axis, 0))
+                    found[key] = first, max(rank, len(shape)) if axis == first else rank
         return found
 
     def _with_expressions(self, sizes: dict[str, int]) -> dict[str, int]:
@@ -317,7 +340,8 @@ def _typical(dims: Mapping[str, tuple[int, int]], batch: int, space: int, other:
     seen = {"batch": 0, "space": 0, "other": 0}
     for name, (axis, rank) in dims.items():
         kind = "batch" if axis == 0 else "space" if rank >= 4 and axis >= 2 else "other"
-        base, step = {"batch": (batch, 1), "space": (space, space), "other": (other, 1)}[kind]
+        many = _MANY_ROWS if rank <= _ROWS and batch == _IMAGES[-1] else batch
+        base, step = {"batch": (many, 1), "space": (space, space), "other": (other, 1)}[kind]
         sizes[name] = base if base == 1 else base + step * seen[kind]
         seen[kind] += 1
     return sizes

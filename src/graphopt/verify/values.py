@@ -165,7 +165,7 @@ def _quiet(
             return
 
 
-def _tie(rng: np.random.Generator, values: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+def _tie(rng: np.random.Generator, values: Array) -> None:
     """In half of the rows along the last axis and along axis 1, let the largest and the smallest value occur twice."""
     for axis in {values.ndim - 1, min(1, values.ndim - 1)} - {-1}:
         if values.shape[axis] < _ROOM_FOR_TIES or not values.size:
@@ -198,4 +198,6 @@ def _integers(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, 
         low, high = max(low, -_ORDINARY_INT), min(high, _ORDINARY_INT)
     elif int(info.bits) > _EDGE_BITS:
         low, high = max(low, -_EXTREME_INT), min(high, _EXTREME_INT)
-    return np.asarray(np.asarray(rng.integers(low, high, shape, endpoint=True)).astype(dtype))
+    drawn = np.asarray(rng.integers(low, high, shape, endpoint=True))
+    _tie(rng, drawn)
+    return np.asarray(drawn.astype(dtype))
