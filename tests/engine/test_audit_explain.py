@@ -133,7 +133,7 @@ def test_what_stays_in_plain_layout_has_its_reason() -> None:
     found = explain(chain("Relu"), settings)
     reasons = [miss.reason for miss in found.near_misses if miss.rule == "convert_layout_nchwc"]
     assert len(reasons) == 1
-    assert reasons[0].startswith("Conv takes about")
+    assert reasons[0].startswith("com.microsoft::FusedConv takes about")
     assert [note.op for note in found.after] == ["com.microsoft::FusedConv"]
 
 

@@ -255,7 +255,8 @@ def _decided(log: Log, plan: Plan, after: list[NodeNote]) -> dict[tuple[str, str
         made = [output for note in event.added for output in note.outputs]
         for output in (output for note in event.removed for output in note.outputs):
             next_names.setdefault(output, []).extend(made)
-    found = {}
+    found: dict[tuple[str, str], NearMiss] = {}
+    told: dict[tuple[str, str, NodeNote], tuple[str, str]] = {}
     for key, miss in log.near_misses.items():
         if not _of_layout(miss, plan):
             continue
@@ -265,6 +266,8 @@ def _decided(log: Log, plan: Plan, after: list[NodeNote]) -> dict[tuple[str, str
         notes = [left[name] for name in names if name in left]
         note = next((n for n in notes if n.op in (miss.node.op, f"com.microsoft::Fused{miss.node.op}")), None)
         if note is not None:
+            found.pop(told.get((miss.rule, miss.function, note), key), None)  # as it was, before it became a fused one
+            told[miss.rule, miss.function, note] = key
             found[key] = replace(miss, node=note)
     return found
 

@@ -124,6 +124,7 @@ _KEPT = 16
 """Plans that are kept: a program has a few settings, a fuzzer thousands."""
 
 _shared = lru_cache(maxsize=_KEPT)(Plan)
+forget_plans = _shared.cache_clear
 
 
 def execute(plan: Plan, model: Model, log: Log, *, strict: bool, check: bool, options: Options) -> Driver:
