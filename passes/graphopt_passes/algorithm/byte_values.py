@@ -117,7 +117,8 @@ class ConvertQuantizeOfHalves(Weighed, OpRule):
     """Quantize numbers in half precision as the same numbers in float32.
 
     The kernel for float16 divides and rounds them in float32, too, all 65,536 as that for float32 does, in up to twelve
-    times as long. What float16 has rounded before stays so. For bfloat16 there is no kernel.
+    times as long. Where the runtime has computed them in float32 itself, it leaves out the rounding to float16 in front
+    of the `Cast`, so that one next to halfway may come to the other integer. For bfloat16 there is no kernel.
     """
 
     ops = ("QuantizeLinear",)

@@ -28,6 +28,8 @@ to be equal in each bit.
 """
 _HALFWAY = 1e-5
 """How far from halfway a value may be, by its size in steps: what a sum of some thousand floats is rounded by."""
+_HALFWAY_OF_HALVES = 2.0**-11
+"""The same of float16: what one of them is rounded by. The runtime leaves that out between two casts of its own."""
 _SLACK = 1e-3
 """Of a step: dequantized numbers are floats."""
 _NUDGE = 2e-5
@@ -183,7 +185,8 @@ def _halfway(values: Array, scale: Array) -> Any:
         return np.zeros(values.shape, bool)
     with np.errstate(all="ignore"):
         quotients = np.abs(values.astype(np.float64) / float(scale.reshape(-1)[0]))
-        return np.abs(quotients % 1 - 0.5) <= _HALFWAY * (1 + quotients)
+        rounding = _HALFWAY_OF_HALVES if values.dtype == np.float16 else _HALFWAY
+        return np.abs(quotients % 1 - 0.5) <= rounding * (1 + quotients)
 
 
 def _quantized(model: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
@@ -211,8 +214,11 @@ def _nudged(model: onnx.ModelProto, by: float) -> onnx.ModelProto:
     copy.CopyFrom(model)
     del copy.graph.node[:]
     copy.graph.initializer.append(onnx.numpy_helper.from_array(np.array(by, np.float32), _SCALED))
+    halves = {tensor.name for tensor in model.graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT16}
     for node in model.graph.node:
         at = _RESULT_SCALES.get(node.op_type)
+        if at is not None and node.input[at] in halves:
+            at = None  # a factor next to 1 is 1 to them, and what they divide is seen by itself
         if at is not None:
             name = f"{node.output[0]}{_SCALED}"
             copy.graph.node.append(onnx.helper.make_node("Mul", [node.input[at], _SCALED], [name]))
