@@ -11,6 +11,7 @@ from onnx import TensorProto
 from graphopt.operators import Reshape, Transpose
 from graphopt.rewrite import Decline, Dim, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, Work, count, floats, joined, size_of
+from graphopt_passes.elementwise import ACTIVATIONS
 
 _PAIR = 2
 
@@ -206,7 +207,13 @@ def _weighed_mean(node: Node) -> tuple[Node, np.ndarray]:
     numbers = weight.array().reshape(bins)
     if not np.isfinite(numbers).all():
         raise Decline("{} is not finite", weight.name)
+    if node.result.one_use and next(iter(node.result.users)).op in _FUSED:
+        raise Decline("what reads {} becomes part of the convolution", node.result.name)
     return softmax, numbers
+
+
+_FUSED = (*ACTIVATIONS, "Add", "Clip")
+"""What `FusedConv` computes behind a convolution, before anything asks for the mean."""
 
 
 def check_stands_alone(softmax: Node) -> None:
