@@ -137,10 +137,10 @@ def _check_goes_on(value: Value) -> None:
     if value.output_count:
         raise Decline("{} is a result of the graph", value.name)
     for user in value.users:
-        if moves(value, user):
+        if user.op == "Concat" or moves(value, user):
             for result in user.results:
                 _check_goes_on(result)
-        elif not (is_whole(user) if user.op == "DequantizeLinear" else user.op in ("Concat", *_FORMS)):
+        elif not (is_whole(user) if user.op == "DequantizeLinear" else user.op in _FORMS):
             raise Decline("{} is read by {}", value.name, user.op)
 
 
