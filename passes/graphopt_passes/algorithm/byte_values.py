@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.ir import HALF_TYPES
 from graphopt.rewrite import Decline, Dim, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, count, size_of
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, X86
 from graphopt_passes.fusion.contrib.parameters import BYTES, are_ordinary, check_steps
-from graphopt_passes.layout.halves import HALVES
 
 
 class ConvertQuantizedConcat(Weighed, OpRule):
@@ -128,7 +128,7 @@ class ConvertQuantizeOfHalves(Weighed, OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         x, scale = node.operand(0), node.operand(1)
-        if x.dtype not in HALVES or scale.dtype != x.dtype:
+        if x.dtype not in HALF_TYPES or scale.dtype != x.dtype:
             raise Decline
         if rw.target.name not in X86:
             raise Decline("other machines have kernels for half precision")

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from onnx import TensorProto
-
-from graphopt.ir import Graph, Node
+from graphopt.ir import HALF_TYPES, Graph, Node
 from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
 from graphopt_passes.fusion.contrib.operands import X86
-
-HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-"""The types of half precision."""
 
 
 class ConvertFloat16ToFloat32(GraphPass):
@@ -39,6 +34,6 @@ class ConvertFloat16ToFloat32(GraphPass):
 
 def _reads_halves(node: Node) -> bool:
     for value in node.inputs:  # noqa: SIM110 -- every node of every model is asked, and a generator takes its time
-        if value is not None and value.dtype in HALVES:
+        if value is not None and value.dtype in HALF_TYPES:
             return True
     return False

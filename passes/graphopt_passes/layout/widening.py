@@ -10,14 +10,13 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.analysis.purity import is_deterministic
-from graphopt.ir import Graph, Node, Value
+from graphopt.ir import HALF_TYPES, Graph, Node, Value
 from graphopt.ir.schema import RUNTIMES_OWN
 from graphopt.records import dataclass
 from graphopt.rewrite import Rewriter
 from graphopt.rewrite.operands import paired, parameters
 from graphopt_passes.algorithm.work import count
 from graphopt_passes.layout.doubles import of_normalizations
-from graphopt_passes.layout.halves import HALVES
 from graphopt_passes.layout.mincut import INFINITE, MinimumCut, Places, cheapest, price_change
 from graphopt_passes.shared import Shared
 
@@ -104,7 +103,7 @@ def widen(graph: Graph, ops: Collection[str], rw: Rewriter) -> None:
 
     def price(cut: MinimumCut, place: Places, value: Value, maker: int | None, readers: list[Node]) -> None:
         """A cast for each type in which a value is wanted and not made."""
-        if (value.dtype in HALVES or value in doubles) and not value.is_const:
+        if (value.dtype in HALF_TYPES or value in doubles) and not value.is_const:
             wanted = bool(value.output_count) or len(readers) < len(value.users)
             price_change(cut, place, count(value.shape or ()), maker, readers, wanted=wanted)
 
@@ -148,7 +147,7 @@ def _has_brain(node: Node) -> bool:
 
 
 def _is_half(value: Value | None) -> bool:
-    return value is not None and value.dtype in HALVES
+    return value is not None and value.dtype in HALF_TYPES
 
 
 def _may_be_wide(node: Node) -> bool:
@@ -225,7 +224,7 @@ class _Writer(Shared):
 
     def _again(self, node: Node, inputs: list[Value | None]) -> Sequence[Value]:
         attrs = dict(node.attrs)
-        if node.attr("output_dtype", 0) in HALVES:
+        if node.attr("output_dtype", 0) in HALF_TYPES:
             attrs["output_dtype"] = _SINGLE
         return self.rw.outputs(len(node.outputs), node.op_type, *inputs, domain=node.domain, **attrs)
 

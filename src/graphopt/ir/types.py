@@ -33,6 +33,9 @@ KNOWN_TYPES = frozenset(_BITS) | {TensorProto.STRING}
 FLOAT_TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 """The floating-point element types that arithmetic operators accept."""
 
+HALF_TYPES = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
+"""The element types of half precision."""
+
 NUMBER_TYPES = frozenset({
     TensorProto.BOOL, TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT8, TensorProto.INT16,
     TensorProto.INT32, TensorProto.INT64, TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64,

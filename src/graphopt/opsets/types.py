@@ -16,7 +16,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, TensorType, Value, ValueType
-from graphopt.ir.types import FLOAT_TYPES, type_name
+from graphopt.ir.types import FLOAT_TYPES, HALF_TYPES, type_name
 from graphopt.opsets.changes import Change, formal
 
 if TYPE_CHECKING:
@@ -66,8 +66,6 @@ COUNTING = frozenset(
 
 _STATED = 1 << 26
 """Bytes of a constant that is stated in the other type, instead of a cast of it."""
-
-_HALVES = (T.FLOAT16, T.BFLOAT16)
 
 
 def text(value_type: ValueType | None) -> str | None:
@@ -193,7 +191,7 @@ def _computes(op_type: str, dtype: int, wider: int) -> bool:
     if op_type in MOVING or op_type in COMPARING:
         return True
     if dtype in FLOAT_TYPES:
-        return dtype in _HALVES
+        return dtype in HALF_TYPES
     return op_type in COUNTING and wider not in FLOAT_TYPES
 
 

@@ -10,7 +10,7 @@ from onnx import TensorProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from graphopt.errors import Decline
-from graphopt.ir import Node, Value
+from graphopt.ir import HALF_TYPES, Node, Value
 from graphopt.opsets import automatic
 from graphopt.opsets.changes import Change
 from graphopt.opsets.meanings.elementary import number_type, rounded
@@ -117,9 +117,6 @@ def _taken(rw: Rewriter, value: Value, places: np.ndarray, axis: int) -> Value:
     return rw.op("Gather", value, places, axis=axis) if known is None else rw.constant(known.take(places, axis))
 
 
-_HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-
-
 @up(23, "QuantizeLinear")
 def divided_in_single_floats(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     """Halves that the runtime divided in single floats; where nothing is stated it divides them in halves now."""
@@ -127,7 +124,7 @@ def divided_in_single_floats(node: Node, change: Change, rw: Rewriter) -> Iterat
     if scale.dtype is None:
         raise Decline("the element type of {} is not known", scale.name)
     yield
-    if scale.dtype in _HALVES:
+    if scale.dtype in HALF_TYPES:
         rw.set_attr(node, precision=TensorProto.FLOAT)
 
 
@@ -144,11 +141,11 @@ def result_of_the_scale(node: Node, change: Change, rw: Rewriter) -> Step:
             rw.replace(node, [result if stated == TensorProto.FLOAT else rw.op("Cast", result, to=stated)])
             return None
         rw.set_attr(node, output_dtype=None)
-    in_halves = scale.dtype in _HALVES and node.operand(0).dtype == scale.dtype
+    in_halves = scale.dtype in HALF_TYPES and node.operand(0).dtype == scale.dtype
     if node.op_type == "QuantizeLinear" and in_halves and node.attr("precision", 0) in (0, scale.dtype):
         _by_quotient(node, scale, rw)
         return None
-    in_singles = scale.dtype in _HALVES and node.attr("precision", 0) == TensorProto.FLOAT
+    in_singles = scale.dtype in HALF_TYPES and node.attr("precision", 0) == TensorProto.FLOAT
     if node.attr("precision", 0) == scale.dtype or in_singles:
         rw.set_attr(node, precision=None)
     return automatic.down(node, change, rw)
