@@ -1,6 +1,8 @@
-"""Operators that compute each element of their result from that of one operand at the same place."""
+"""Operators that compute each element of their result from those of their operands at the same place."""
 
 from onnx import TensorProto as T
+
+from graphopt.ir import Value
 
 UNARY = (
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Cast", "Ceil", "Celu", "Clip", "Cos",
@@ -26,3 +28,9 @@ TOGETHER = (
 
 EXPANDED = frozenset({T.BOOL, T.FLOAT, T.FLOAT16, T.DOUBLE, T.INT32, T.INT64})
 """Element types for which all runtimes have an `Expand`."""
+
+
+def is_constant_number(value: Value) -> bool:
+    """Whether a value is a constant of one element, of any rank."""
+    tensor = value.constant_tensor
+    return tensor is not None and tensor.numel == 1

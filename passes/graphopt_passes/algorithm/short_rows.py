@@ -8,7 +8,7 @@ from onnx import TensorProto
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Dim, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, count, size_of
-from graphopt_passes.elementwise import TOGETHER
+from graphopt_passes.elementwise import TOGETHER, is_constant_number
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES
 from graphopt_passes.fusion.contrib.parameters import BYTES
 
@@ -120,7 +120,8 @@ class ConvertLoneElementsToRow(Weighed, OpRule):
             del dims[-1]
         last = whole - len(dims)
         places = (0, 3) if node.op in _OF_BYTES else range(len(node.inputs))
-        numbers = {at: value for at in places if _is_number(value := node.operand(at)) and len(value.sizes()) <= last}
+        held = {at: node.operand(at) for at in places}
+        numbers = {at: x for at, x in held.items() if is_constant_number(x) and len(x.sizes()) <= last}
         if not dims or not last or not numbers:
             raise Decline
         size, element, row = size_of(node.result), "element", "short row"
@@ -130,11 +131,6 @@ class ConvertLoneElementsToRow(Weighed, OpRule):
         wide = (1,) * (last + 1)
         changes = {at: rw.constant(value.array().reshape(wide), like=value) for at, value in numbers.items()}
         return rw.set_inputs(node, changes, f"{last + 1} axes")
-
-
-def _is_number(value: Value) -> bool:
-    tensor = value.constant_tensor
-    return tensor is not None and all(size == 1 for size in tensor.dims)
 
 
 def _narrow(node: Node, second: int) -> tuple[int, tuple[Dim, ...]]:

@@ -12,6 +12,7 @@ from graphopt.ir import Graph, Node, Tensor, Value
 from graphopt.operators.transpose import Perm, Transpose, inverse, is_identity, joined, keeps_order
 from graphopt.records import dataclass
 from graphopt.rewrite.legality import check_constant
+from graphopt_passes.elementwise import is_constant_number
 from graphopt_passes.fusion.transposes.table import OPERATORS, moving_inputs, permuted
 
 MOST_NODES = 20_000
@@ -40,14 +41,10 @@ def is_absorbed(node: Node) -> bool:
             return True
         scale = next(iter(value.users))
         others = [other for other in scale.operands if other is not value]
-        if len(value.users) > 1 or scale.op not in ("Mul", "Div") or not all(map(_is_number, others)):
+        if len(value.users) > 1 or scale.op not in ("Mul", "Div") or not all(map(is_constant_number, others)):
             return False
         value = scale.outputs[0]
     return False
-
-
-def _is_number(value: Value) -> bool:
-    return value.is_const and all(dim == 1 for dim in value.shape or ())
 
 
 @dataclass(slots=True)
