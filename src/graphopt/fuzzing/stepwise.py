@@ -216,15 +216,13 @@ def _nudged(model: onnx.ModelProto, by: float) -> onnx.ModelProto:
     copy.graph.initializer.append(onnx.numpy_helper.from_array(np.array(by, np.float32), _SCALED))
     halves = {tensor.name for tensor in model.graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT16}
     for node in model.graph.node:
+        changed = onnx.NodeProto.FromString(node.SerializeToString())
         at = _RESULT_SCALES.get(node.op_type)
-        if at is not None and node.input[at] in halves:
-            at = None  # a factor next to 1 is 1 to them, and what they divide is seen by itself
-        if at is not None:
-            name = f"{node.output[0]}{_SCALED}"
-            copy.graph.node.append(onnx.helper.make_node("Mul", [node.input[at], _SCALED], [name]))
-        copy.graph.node.append(node)
-        if at is not None:
-            copy.graph.node[-1].input[at] = name
+        # A factor next to 1 is 1 to halves, and what they divide is seen by itself.
+        if at is not None and node.input[at] not in halves:
+            changed.input[at] = f"{node.output[0]}{_SCALED}"
+            copy.graph.node.append(onnx.helper.make_node("Mul", [node.input[at], _SCALED], [changed.input[at]]))
+        copy.graph.node.append(changed)
     return copy
 
 

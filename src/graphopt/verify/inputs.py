@@ -49,15 +49,12 @@ _FEW_FLAGS = 8
 _MAX_ELEMENTS = 1 << 26
 _UNKNOWN_RANK_SHAPES: tuple[tuple[int, ...], ...] = ((2, 3), (2, 3, 4, 5), (3,), (2, 3, 4), ())
 _EQUAL_SIZES = (4, 16, 32, 64, 128, 224, 12, 256)
-_IMAGES = (2, 1, 3)
-_ROWS, _MANY_ROWS = 2, 9
-"""Up to that rank a batch costs little, and is that large once: the first few rows are not all that there are then."""
+_ROWS = 2
+"""Up to that rank a batch costs little, and is large once: the first few rows are not all that there are then."""
 _USUAL = 2
 """Elements of a sequence."""
 _LENGTHS = (_USUAL, 3, 1)
 """Of sequences that are as long every time, a position would be the same one counted from either end."""
-
-
 _NO_NEUTRAL = 0.75
 """In place of a single 0 or 1, to which much can be added, or multiplied with it, and nothing shows."""
 
@@ -162,8 +159,8 @@ class Generator:
         """Distinct sizes for the dimensions that are not fixed; one plan has 1 for each of them."""
         dims = self._free_dims()
         plans: list[dict[str, int]] = []
-        for batch, space, other in zip(_IMAGES, (32, 1, 64), (5, 1, 8), strict=True):
-            plans.append(_typical(dims, batch, space, other))
+        for images, rows, space, other in ((2, 2, 32, 5), (1, 1, 1, 1), (3, 9, 64, 8)):
+            plans.append(_typical(dims, images, rows, space, other))
         plans.append({name: 2 + axis for name, (axis, _) in dims.items()})
         plans.append({name: 2 if axis == 0 else 32 for name, (axis, _) in dims.items()})
         plans.extend(dict.fromkeys(dims, size) for size in _EQUAL_SIZES)
@@ -206,7 +203,7 @@ class Generator:
             shape = self._shape(spec, spec.name, plan)
             if math.prod(shape) <= _FEW_FLAGS:
                 rng = np.random.default_rng([self.seed, number])
-                found[spec.name] = np.asarray(rng.integers(0, 2, shape) ^ (turn >> number % 2 & 1)).astype(np.bool_)
+                found[spec.name] = np.asarray(rng.integers(0, 2, shape) ^ _is_turned(turn, number)).astype(np.bool_)
         return found
 
     def _signed(self, feed: Feed, turn: int) -> Feed:
@@ -218,7 +215,7 @@ class Generator:
             if free and held.size == 1 and values.is_float(held.dtype):
                 size = abs(held.astype(np.float64).item())
                 size = _NO_NEUTRAL if size in (0, 1) else size
-                found[spec.name] = np.full(held.shape, -size if turn >> number % 2 & 1 else size).astype(held.dtype)
+                found[spec.name] = np.full(held.shape, -size if _is_turned(turn, number) else size).astype(held.dtype)
         return found
 
     def _value(self, rng: np.random.Generator, spec: Spec, name: str, plan: InputPlan, flavour: Flavour) -> Any:
@@ -305,6 +302,11 @@ class Generator:
         }
 
 
+def _is_turned(turn: int, number: int) -> bool:
+    """Whether an input has its other value: of two neighbours all four combinations are seen in four turns."""
+    return bool(turn >> number % 2 & 1)
+
+
 def _each_with_each(ranks: int, sizes: int) -> Iterable[tuple[int, int]]:
     """All pairs of two numbers, both soon others than 0; most models take inputs of the first rank alone."""
     one, other = ([(at % most, at) for at in range(sizes)] for most in (ranks, 1))
@@ -334,14 +336,14 @@ def _key(dim: str | None, name: str, axis: int) -> str:
     return dim if dim is not None else f"{name}[{axis}]"
 
 
-def _typical(dims: Mapping[str, tuple[int, int]], batch: int, space: int, other: int) -> dict[str, int]:
+def _typical(dims: Mapping[str, tuple[int, int]], images: int, rows: int, space: int, other: int) -> dict[str, int]:
     """Different sizes for different dimensions, so that a mixed-up pair shows; all 1 when asked for 1."""
     sizes: dict[str, int] = {}
     seen = {"batch": 0, "space": 0, "other": 0}
     for name, (axis, rank) in dims.items():
         kind = "batch" if axis == 0 else "space" if rank >= 4 and axis >= 2 else "other"
-        many = _MANY_ROWS if rank <= _ROWS and batch == _IMAGES[-1] else batch
-        base, step = {"batch": (many, 1), "space": (space, space), "other": (other, 1)}[kind]
+        batch = rows if rank <= _ROWS else images
+        base, step = {"batch": (batch, 1), "space": (space, space), "other": (other, 1)}[kind]
         sizes[name] = base if base == 1 else base + step * seen[kind]
         seen[kind] += 1
     return sizes
