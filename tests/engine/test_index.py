@@ -203,6 +203,7 @@ def test_what_alternatives_need() -> None:
 
 def entry_beside(folder: Path, monkeypatch: pytest.MonkeyPatch, index: str) -> None:
     """The entry point of a package that registers one pass, and has an index."""
+    registry()  # that of all other tests, in case this one is the first of its process: it is made once, without the entry
     (folder / "waits_package.py").write_text("def catalogue():\n    return {'softplus_into_tanh': 'nowhere:Waits'}\n")
     (folder / INDEX).write_text(index)
     monkeypatch.syspath_prepend(folder)
