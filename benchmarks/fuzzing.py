@@ -2,8 +2,10 @@
 
 python -m benchmarks.fuzzing run FOLDER --seed SEED --minutes 45   three sessions below the folder, then the tables
 python -m benchmarks.fuzzing write FOLDER...                       the tables from the folders of sessions
+python -m benchmarks.fuzzing keep FOLDER...                        what they counted, into benchmarks/results/fuzzing
 
-What `run` is told again goes on where it was. The pages are written between lines of `<!-- ... -->`.
+What `run` is told again goes on where it was. The pages are written between lines of `<!-- ... -->`. Kept sessions are
+in the table of passes, and the session `passes` goes on from what they lack.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import Any
 from onnx import TensorProto, defs, helper
 
 import graphopt
-from benchmarks import yardstick
+from benchmarks import results, yardstick
 from graphopt.fuzzing.findings import SessionReport
 from graphopt.fuzzing.operators import APART, OPSETS
 from graphopt.fuzzing.verdicts import KINDS
@@ -42,7 +44,7 @@ SESSIONS: dict[str, tuple[float, dict[str, Any]]] = {
 def main() -> None:
     """Run the sessions, or write the tables of some."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("run", "write"))
+    parser.add_argument("what", choices=("run", "write", "keep"))
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--seed", default="0")
     parser.add_argument("--minutes", type=float, default=45.0)
@@ -51,7 +53,32 @@ def main() -> None:
     folders = given.folders
     if given.what == "run":
         folders = [run(given.folders[0], name, given) for name in SESSIONS]
-    write([json.loads((folder / "session.json").read_text())["report"] for folder in folders])
+    reports = [json.loads((folder / "session.json").read_text())["report"] for folder in folders]
+    if given.what == "keep":
+        keep(reports)
+    else:
+        write(reports)
+
+
+KEPT = results.RESULTS / "fuzzing"
+"""What sessions counted, each with the revision that it ended with."""
+
+
+def keep(reports: list[dict[str, Any]]) -> None:
+    """Keep what sessions counted, without their models."""
+    KEPT.mkdir(exist_ok=True)
+    here = results.machine()
+    for report in reports:
+        findings = [{**each, "model": None, "text": "", "feed": {}} for each in report["findings"]]
+        told = {**report, "findings": findings, "revision": here["revision"], "processor": here["processor"]}
+        (KEPT / f"{report['seed']}.json").write_text(json.dumps(told, indent=0) + "\n")
+
+
+def kept(besides: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The sessions that were kept, and others."""
+    seeds = {report["seed"] for report in besides}
+    found = [json.loads(path.read_text()) for path in sorted(KEPT.glob("*.json"))]
+    return [*(report for report in found if report["seed"] not in seeds), *besides]
 
 
 def run(folder: Path, name: str, given: argparse.Namespace) -> Path:
@@ -66,6 +93,8 @@ def run(folder: Path, name: str, given: argparse.Namespace) -> Path:
             sys.stderr.write(f"{name}: {summary(report)}; {sum(map(Counter.total, report.verdicts.values()))} faults\n")
 
     minutes, seed = part * given.minutes, f"{given.seed}-{name}"
+    if settings.get("until"):
+        settings = {**settings, "after": [path for path in sorted(KEPT.glob("*.json")) if path.stem != seed]}
     graphopt.fuzz(minutes=minutes, seed=seed, corpus=place, jobs=given.jobs, progress=progress, **settings)
     return place
 
@@ -85,8 +114,8 @@ def write(reports: list[dict[str, Any]]) -> None:
     }.items():  # fmt: skip
         text = _between(text, name, lines)
     page.write_text(text)
-    page = DOCS / "fuzzing-passes.md"
-    page.write_text(_between(page.read_text(), "passes", [*sessions(own), "", *passes(own)]))
+    page, all_own = DOCS / "fuzzing-passes.md", kept(own)
+    page.write_text(_between(page.read_text(), "passes", [*sessions(all_own), "", *passes(all_own)]))
 
 
 def _between(text: str, name: str, lines: list[str]) -> str:
@@ -99,18 +128,19 @@ def _between(text: str, name: str, lines: list[str]) -> str:
 
 def sessions(reports: list[dict[str, Any]]) -> list[str]:
     """Which sessions these are."""
-    versions = ", ".join(f"{name} {version}" for name, version in reports[0]["versions"].items())
+    versions = ", ".join(f"{name} {version}" for name, version in reports[-1]["versions"].items())
+    here = results.machine()["revision"]
     lines = [
         f"Versions: {versions}.",
         "",
-        "| seed | models | different | drawn again | seconds | optimizers |",
-        "|---|--:|--:|--:|--:|---|",
+        "| seed | revision | models | different | drawn again | seconds | optimizers |",
+        "|---|---|--:|--:|--:|--:|---|",
     ]
     for report in reports:
         again = sum(report["discarded"].values())
         names = ", ".join(report["subjects"])
         counts = f"{report['models']} | {report.get('distinct') or ''} | {again} | {report['seconds']:.0f}"
-        lines.append(f"| {report['seed']} | {counts} | {names} |")
+        lines.append(f"| {report['seed']} | {report.get('revision', here)} | {counts} | {names} |")
     return lines
 
 
@@ -213,7 +243,7 @@ def passes(reports: list[dict[str, Any]]) -> list[str]:
     fired, forms, reasons = Counter(), Counter(), {}
     for report in reports:
         fired.update(report["fired"])
-        forms.update(report.get("forms", {}))
+        forms |= Counter(report.get("forms", {}))  # the most of one session: another's may be the same
         for name, found in report["declined"].items():
             reasons.setdefault(name, Counter()).update(found)
     names = registry().names()

@@ -241,6 +241,24 @@ def test_cases_are_chosen_by_what_passes_lack() -> None:
     assert min(n for reasons in report.declined.values() for n in reasons.values()) >= 1
 
 
+def test_counts_go_on_from_earlier_reports(tmp_path: Path) -> None:
+    chosen = {"levels": ("alone",), "passes": ("eliminate_nop_pad",), "until": 4, "seed": "after"}
+    report = graphopt.fuzz(models=60, **chosen)
+    place = tmp_path / "report.json"
+    place.write_text(json.dumps(report.to_dict()))
+    assert report.models > 2
+    assert graphopt.fuzz(models=60, after=place, **chosen).models == 1  # which shows that nothing lacks
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"fired": {}, "declined": {"eliminate_nop_pad": 3}}'])
+def test_what_is_no_report_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "report.json").write_text(text)
+    with pytest.raises(UsageError, match=r"report\.json is no report of a session"):
+        graphopt.fuzz(models=1, until=4, after=[tmp_path / "report.json"])
+    with pytest.raises(UsageError, match="`until`, which is not given"):
+        graphopt.fuzz(models=1, after=[tmp_path / "report.json"])
+
+
 def test_what_is_learned_does_not_depend_on_the_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphopt.fuzzing.learning._BLOCK", 2)
     monkeypatch.setattr("graphopt.fuzzing.learning._LAG", 2)

@@ -45,6 +45,10 @@ def fuzz(
         int,
         Option(help="Choose golden cases by what passes lack, until each fired so often, and a tenth for each reason."),
     ] = 0,
+    after: Annotated[
+        list[str] | None,
+        Option(help="An earlier session's report (--json), from whose counts --passes-until goes on; may be repeated."),
+    ] = None,
     thin: Annotated[int, Option(help="Have levels and peers take turns: each judges one model of so many.", min=1)] = 1,
     sow: Annotated[str, Option(help="Golden cases that models begin with, like fuse_gelu/fires_erf.")] = "",
     as_json: Json = False,
@@ -66,8 +70,8 @@ def fuzz(
         found = run(
             levels=levels, peers=others, passes=only or (), ops=[op for op in ops.split(",") if op], minutes=minutes,
             models=models, seed=seed, first=first, corpus=corpus, jobs=jobs, reduce=not keep_whole, explain=reasons,
-            until=passes_until, thin=thin, sow=[case for case in sow.split(",") if case], numerics=numerics,
-            target=machine, progress=told,
+            until=passes_until, after=after or (), thin=thin, sow=[case for case in sow.split(",") if case],
+            numerics=numerics, target=machine, progress=told,
         )  # fmt: skip
     if html is not None:
         write_page(html, found.to_html())

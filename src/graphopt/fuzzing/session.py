@@ -42,8 +42,8 @@ def fuzz(
     *, levels: Iterable[str | Level] = DEFAULT, peers: Iterable[str] = (), passes: Iterable[str] = (),
     ops: Iterable[str] = (), models: int | None = None, minutes: float | None = None, seed: str | int = 0,
     first: int = 0, corpus: str | Path | None = None, jobs: int = 1, reduce: bool = True, explain: bool = False,
-    until: int = 0, thin: int = 1, sow: Iterable[str] = (), numerics: str | Numerics = Numerics.ROUNDING,
-    target: str | None = None, progress: Progress = lambda report: None,
+    until: int = 0, after: Iterable[str | Path] = (), thin: int = 1, sow: Iterable[str] = (),
+    numerics: str | Numerics = Numerics.ROUNDING, target: str | None = None, progress: Progress = lambda report: None,
 ) -> SessionReport:  # fmt: skip
     """Put optimizers to the test on random models.
 
@@ -65,6 +65,7 @@ def fuzz(
         explain: count why passes declined as well.
         until: begin models with golden cases of those passes that lack most, until each fired in so many models and
             declined in a tenth as many for each reason; implies `explain`.
+        after: reports of earlier sessions, as `--json` prints them, whose counts `until` goes on from.
         thin: levels and peers take turns, each judges one model of so many; `alone` judges all.
         sow: golden cases, as `pass/case`, that every model begins with.
         numerics: the ceiling for passes of levels.
@@ -75,7 +76,7 @@ def fuzz(
         The report; `report.ok` is True when graphopt had no fault.
 
     Raises:
-        UsageError: an argument is not known, or the folder holds another session.
+        UsageError: an argument is not known, a report cannot be read, or the folder holds another session.
     """
     check_numbers(1, whole=True, models=models, jobs=jobs, thin=thin)
     check_numbers(whole=True, first=first, until=until)
@@ -91,6 +92,9 @@ def fuzz(
         str(seed), (*subjects, *peers), ops, alone, explain=explain or until > 0, reduce=reduce, until=until,
         thin=thin, numerics=str(Numerics.of(numerics)), target="" if target is None else str(Target.parse(target)),
     )  # fmt: skip
+    reports = several("after", after)
+    if reports and not until:
+        raise UsageError("after: the counts of earlier sessions are for `until`, which is not given")
     cases = tuple(sow)
     if cases:
         unknown = {FragmentName.read(case).case for case in cases} - {each.name for each in golden(alone)}
@@ -100,6 +104,8 @@ def fuzz(
         models = 1000
     folder = None if corpus is None else Path(corpus)
     session = _Session(settings, first, models=models, minutes=minutes, corpus=folder, progress=progress, sow=cases)
+    for path in reports:
+        session.count(Path(path))
     return session.run(jobs)
 
 
@@ -146,6 +152,16 @@ class _Session:
         self.left = _Range(first, end, float("inf") if minutes is None else self.began + 60 * minutes)
         self.first, self.earlier = first, self.report.seconds
         self.failure: BaseException | None = None
+
+    def count(self, path: Path) -> None:
+        """Take the counts of an earlier session's report as shown."""
+        try:
+            told = json.loads(path.read_text(encoding="utf-8"))
+            fired, declined = Counter(told["fired"]), {rule: Counter(found) for rule, found in told["declined"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UsageError(f"{path} is no report of a session: {type(error).__name__}: {error}") from None
+        assert self.targets is not None
+        self.targets.restore(fired, declined)
 
     def run(self, jobs: int) -> SessionReport:
         """Go through the numbers; Ctrl-C ends it with what there is."""

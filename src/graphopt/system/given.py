@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from numbers import Integral, Real
+from os import PathLike
 from typing import TypeVar
 
 from graphopt.errors import UsageError
 
-Name = TypeVar("Name", bound=str | int)
+Name = TypeVar("Name", bound=str | int | PathLike[str])
 
 MOST_THREADS = 1024
 """More than any machine runs at once; a session of the runtime makes as many as it is told to."""
 
 
 def several(what: str, given: Name | Iterable[Name]) -> tuple[Name, ...]:
-    """A text or a number by itself is a list of one.
+    """A text, a number or a path by itself is a list of one.
 
     Args:
         what: the argument's name.
@@ -24,7 +25,7 @@ def several(what: str, given: Name | Iterable[Name]) -> tuple[Name, ...]:
     Raises:
         UsageError: it is neither.
     """
-    if isinstance(given, str | int):
+    if isinstance(given, str | int | PathLike):
         return (given,)
     try:
         return tuple(given)
