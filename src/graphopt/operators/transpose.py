@@ -154,7 +154,5 @@ def units_beside(order: Sequence[int], shape: Sequence[Dim]) -> list[int]:
     found = list(order)
     for axis, dim in enumerate(shape):
         if dim == 1:
-            first = next((other for other in range(len(shape)) if other in found), None)
-            at = found.index(axis - 1) + 1 if axis else 0 if first is None else found.index(first)
-            found.insert(at, axis)
+            found.insert(found.index(axis - 1) + 1 if axis else 0, axis)
     return found
