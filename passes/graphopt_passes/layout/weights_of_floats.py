@@ -1,4 +1,4 @@
-"""Weights that are stored in integers and read in floats."""
+"""Weights that are stored in bytes or less and read in floats."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from math import prod
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from onnx import TensorProto
 
 from graphopt.ir import Model
 from graphopt.operators.quantizing import is_in_singles
@@ -26,6 +27,9 @@ _MOST = 2**30
 _STORED = {"DequantizeLinear": 0, f"{DOMAIN}::DequantizeLinear": 0, f"{DOMAIN}::MatMulNBits": 1}
 """Operators that read integers as floats, and which operand these are."""
 _INTEGERS = frozenset(BYTES) | NARROW
+_SMALL_FLOATS = frozenset({
+    TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E4M3FNUZ, TensorProto.FLOAT8E5M2, TensorProto.FLOAT8E5M2FNUZ,
+})  # fmt: skip
 _totals: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
 _FUSED = f"{DOMAIN}::FusedConv"
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", _FUSED})
@@ -40,7 +44,7 @@ _MOST_MOVES = 8
 
 
 class FoldDequantizedWeights(OpRule):
-    """Write weights as floats, where they are constant integers that products of floats dequantize in every run.
+    """Write weights as floats, where they are constant bytes or less that products of floats dequantize in every run.
 
     Dequantizing takes as long as the product, or longer, and what is not constant the kernels cannot pack. It comes
     before the blocked layout, which reads weights that are constant, and leaves those of products whose other operand
@@ -71,9 +75,7 @@ class FoldDequantizedWeights(OpRule):
         if any(_fits(taken_by_kernel, product) for product in products):  # floats, 8 times as large, are hardly faster
             raise Decline("MatMulNBits multiplies with {}", stored.name)
         check_growth(stored, rw)
-        blocks = node.attr("block_size", 0)
-        floats = _floats_of_blocks(node, blocks) if blocks else floats_of(dequantized(node.result))
-        return rw.replace(node, [rw.constant(floats, like=stored)])
+        return rw.replace(node, [rw.constant(_floats(node), like=stored)])
 
 
 class FoldLeftDequantizedWeights(FoldDequantizedWeights):
@@ -100,7 +102,7 @@ def check_growth(stored: Value, rw: Rewriter) -> None:
     total = _totals.get(model)
     if total is None:
         read = {node.operand(_STORED[node.op]) for node in model.nodes() if node.op in _STORED}
-        sizes = (4 * prod(each.sizes()) for each in read if each.is_const and each.dtype in _INTEGERS)
+        sizes = (4 * prod(each.sizes()) for each in read if each.is_const and each.dtype in _INTEGERS | _SMALL_FLOATS)
         total = _totals[model] = sum(size for size in sizes if size <= _LARGEST)
     if total > _MOST:
         raise Decline("all bytes that are read as floats would take {} bytes as these", total)
@@ -146,6 +148,34 @@ def _is_quantized(value: Value) -> bool:
             return False
         value = reader.result
     return True
+
+
+def _floats(node: Node) -> np.ndarray:
+    """What a constant stands for, computed as the kernel does."""
+    size = node.attr("block_size", 0)
+    if size:
+        return _floats_of_blocks(node, size)
+    if node.operand(0).dtype in _SMALL_FLOATS:
+        return _floats_of_small(node)
+    return floats_of(dequantized(node.result))
+
+
+def _floats_of_small(node: Node) -> np.ndarray:
+    """What floats of 8 bits stand for, whose zero point the kernel takes no other than 0 of."""
+    stored, scale, zero = node.operand(0), node.operand(1), node.input(2)
+    array, scales = stored.array(), scale.array()
+    if scales.dtype != np.float32 or scales.ndim > 1 or not is_in_singles(node) or not are_ordinary(np.abs(scales)):
+        raise Decline("{} has no ordinary scales of float32", stored.name)
+    if zero is not None and np.any(zero.array().astype(np.float32)):
+        raise Decline("zero point {} is not 0", zero.name)
+    if scales.size != 1:
+        axis = stored.axis(int(node.attr("axis", 1)))
+        if (length := array.shape[axis]) != scales.size:
+            raise Decline("{} has {} scales for {} positions of axis {}", stored.name, scales.size, length, axis)
+        scales = scales.reshape(-1, *(1,) * (array.ndim - 1 - axis))
+    elif array.ndim:
+        scales = scales.reshape(())
+    return np.asarray(array.astype(np.float32) * scales, np.float32)
 
 
 def _floats_of_blocks(node: Node, size: int) -> np.ndarray:

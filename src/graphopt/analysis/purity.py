@@ -52,9 +52,13 @@ QDQ = frozenset({
     "DynamicQuantizeLinear",
 })  # fmt: skip
 """Operators that a quantized model keeps, whatever their inputs: runtimes look for them. But a weight that is
-quantized is a constant of integers, and smaller."""
+quantized is a constant of a narrower type, and smaller."""
 
-_INTEGERS = frozenset({TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto.INT16})
+_STORED = frozenset({
+    TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto.INT16, TensorProto.UINT4, TensorProto.INT4,
+    TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E4M3FNUZ, TensorProto.FLOAT8E5M2, TensorProto.FLOAT8E5M2FNUZ,
+})  # fmt: skip
+"""What weights are quantized to."""
 
 _NOT_TENSORS = frozenset({
     "ConcatFromSequence", "ImageDecoder", "Optional", "OptionalGetElement", "OptionalHasElement", "SequenceAt",
@@ -123,7 +127,7 @@ def why_not_fold(node: Node, *, qdq: bool = False) -> Decline | None:
     if node.op.startswith("malformed "):
         return malformed()
     if node.op in QDQ:
-        return None if qdq or _quantizes_to_integers(node) else Decline("quantize and dequantize operators are kept")
+        return None if qdq or _quantizes_weights(node) else Decline("quantize and dequantize operators are kept")
     if node.subgraphs:
         return Decline("control flow is not evaluated")
     if node.domain not in _STANDARD_DOMAINS:
@@ -137,13 +141,13 @@ def why_not_fold(node: Node, *, qdq: bool = False) -> Decline | None:
     return None
 
 
-def _quantizes_to_integers(node: Node) -> bool:
-    """Whether the node is a standard QuantizeLinear, or DynamicQuantizeLinear, to integers of 8 or 16 bits."""
+def _quantizes_weights(node: Node) -> bool:
+    """Whether the node is a standard QuantizeLinear, or DynamicQuantizeLinear, to a type that weights are stored in."""
     if node.op != "QuantizeLinear":
         return node.op == "DynamicQuantizeLinear"
     zero = node.input(2)
     dtype = zero.dtype if zero is not None else node.attr("output_dtype", 0) or TensorProto.UINT8
-    return dtype in _INTEGERS
+    return dtype in _STORED
 
 
 def _is_known(node: Node) -> bool:

@@ -24,6 +24,13 @@ _EIGHT_BITS = frozenset({
 })  # fmt: skip
 """Element types of whose results the runtime gives the bytes."""
 
+_WIDE: dict[int | None, int] = {
+    onnx.TensorProto.INT4: onnx.TensorProto.INT8, onnx.TensorProto.UINT4: onnx.TensorProto.UINT8,
+    **dict.fromkeys(_EIGHT_BITS - {onnx.TensorProto.FLOAT8E4M3FN}, onnx.TensorProto.FLOAT),
+    onnx.TensorProto.BFLOAT16: onnx.TensorProto.FLOAT,
+}  # fmt: skip
+"""Element types of which the runtime may give no results, and those that these are cast to, which hold all of them."""
+
 
 def run(nodes: Sequence[Node], wanted: Sequence[Value], known: Mapping[Value, Tensor]) -> dict[Value, Tensor]:
     """Compute nodes of one graph in one session, unoptimized, on one thread.
@@ -39,7 +46,7 @@ def run(nodes: Sequence[Node], wanted: Sequence[Value], known: Mapping[Value, Te
     from graphopt.system.sessions import open_session  # few models have constants that only the runtime computes
 
     model, feeds = _model(nodes, wanted, known)
-    arrays = open_session(model).run([value.name for value in wanted], feeds)
+    arrays = open_session(model).run([value.name for value in model.graph.output], feeds)
     return {v: _tensor(v, np.asarray(a)) for v, a in zip(wanted, arrays, strict=True)}
 
 
@@ -50,6 +57,8 @@ def _tensor(value: Value, array: np.ndarray) -> Tensor:
     expected = numpy_type(value.dtype)
     if array.dtype == np.uint8 and expected.itemsize == 1 and value.dtype in _EIGHT_BITS:
         array = array.view(expected)
+    if value.dtype in _WIDE:
+        array = array.astype(expected)
     if array.dtype != expected:
         # Before opset 10 the runtime's mask of a Dropout is boolean and the standard's is not: neither is to be had.
         raise ModelError(f"{value.name} is {array.dtype} to the runtime and {expected} to the standard")
@@ -79,5 +88,15 @@ def _model(
         else:
             tensor.fill(graph.initializer.add(), value.name)
     for value in wanted:
-        graph.output.add(name=value.name)
+        graph.output.add(name=_given(value, graph))
     return model, feeds
+
+
+def _given(value: Value, graph: onnx.GraphProto) -> str:
+    """The name under which the runtime gives a result."""
+    wide = _WIDE.get(value.dtype)
+    if wide is None:
+        return value.name
+    cast = onnx.helper.make_node("Cast", [value.name], [f"{value.name}_wide"], to=wide)
+    graph.node.append(cast)
+    return cast.output[0]
