@@ -11,7 +11,7 @@ import numpy as np
 from graphopt.operators import Pad, Resize
 from graphopt.rewrite import Decline, Node, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import ONE, OnIntegers
-from graphopt_passes.fusion.contrib.parameters import BYTES, Quantized, check_per_tensor, dequantized, quantized
+from graphopt_passes.fusion.contrib.parameters import BYTES, WORDS, Quantized, check_per_tensor, dequantized, quantized
 
 Maker: TypeAlias = Callable[[Node, list[Quantized], Quantized, Rewriter], Value]
 """Makes the operator on integers of one that reads dequantized values and whose result is quantized."""
@@ -100,8 +100,8 @@ class FuseQdqIntoSplit(OnIntegers):
         value = node.operand(0)
         whole = dequantized(value)
         check_per_tensor([whole])
-        if whole.dtype not in BYTES:
-            raise Decline("{} is not quantized to bytes", whole.value.name)
+        if whole.dtype not in BYTES and whole.dtype not in WORDS:
+            raise Decline("{} is not quantized to 8 or 16 bits", whole.value.name)
         parts = rw.outputs(len(node.outputs), "Split", whole.value, *node.inputs[1:], **node.attrs)
         pairs: list[tuple[Node, list[Value]]] = []
         for old, new in zip(node.outputs, parts, strict=True):

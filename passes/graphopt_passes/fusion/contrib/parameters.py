@@ -16,6 +16,7 @@ from graphopt.rewrite import Decline, Node, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import DOMAIN
 
 BYTES: dict[int, type[np.uint8] | type[np.int8]] = {TensorProto.UINT8: np.uint8, TensorProto.INT8: np.int8}
+WORDS = frozenset({TensorProto.UINT16, TensorProto.INT16})
 _ORDINARY = (1e-12, 1e12)
 
 _MOST_STEPS = 2.0**14

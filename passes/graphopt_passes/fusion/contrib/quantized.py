@@ -38,7 +38,9 @@ _NOTHING = 1 / 64
 _SHORTEST_PIECE = 32
 """Where the results of a transposed convolution come in shorter ones, laying them side by side takes longer than the
 kernel for floats; from there on it and the product took 0.2 to 0.8 of its time, on a Zen 5."""
-_OF_ANY_TYPE = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_OF_ANY_TYPE = frozenset(
+    {"Concat", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
+)
 """Moves whose kernels take integers of 16 bits, too."""
 
 
@@ -333,6 +335,8 @@ def _concat(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter
     check_per_tensor(operands)
     if all(operand.same_scale(output) for operand in operands):
         return moved(op, operands, output, rw)
+    if output.dtype not in BYTES:
+        raise Decline("the scales before and after Concat differ, whose kernel takes bytes alone then")
     if op.graph.in_function:
         raise Decline("ONNX Runtime infers a wrong type for QLinearConcat in a function")
     reads = [part for operand in operands for part in operand.read(rw)]
