@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from onnx import TensorProto
@@ -34,6 +34,8 @@ _LARGEST_WINDOWS = {"avx2": 9}
 """The same of targets where that is otherwise: for 112x112 positions and 16 to 64 outputs, four channels took 0.58 to
 0.86 of the time of three with 3x3, 0.86 to 1.14 with 5x5, and 0.99 to 1.37 with 7x7, on a Zen 3."""
 _FEWEST_CHANNELS = 8
+_TAPS_OF_VOLUMES = 5
+"""Windows of volumes are gathered by a slower kernel: so many elements in the time that a position of a group takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class ByteConvolution:
 
     Attributes:
         node: the operator.
-        weight: outputs, inputs of a group, height and width.
+        weight: outputs, inputs of a group, and the sides of the window.
         zeros: the zero point of each output's weights.
         group: how many groups there are.
         positions: how many positions the result has.
@@ -55,15 +57,15 @@ class ByteConvolution:
     positions: int
 
     @classmethod
-    def of(cls, node: Node) -> ByteConvolution:
-        """Read one; declines where it has channels second, is none of images, or its weights are computed."""
+    def of(cls, node: Node, ranks: Sequence[int] = (len(LAST),)) -> ByteConvolution:
+        """Read one; declines where it has channels second, is of another rank, or its weights are computed."""
         tensor = node.operand(3).constant_tensor
-        if not node.attr("channels_last", 0) or tensor is None or len(tensor.dims) != len(LAST) or 0 in tensor.dims:
+        if not node.attr("channels_last", 0) or tensor is None or len(tensor.dims) not in ranks or 0 in tensor.dims:
             raise Decline
         weight, group = tensor.array(), int(node.attr("group", 1))
         check_parameters(node, weight)
         zeros = np.broadcast_to(node.operand(5).array().reshape(-1), (len(weight),))
-        batch, *image = (node.result.shape or (None,) * len(LAST))[:-1]
+        batch, *image = (node.result.shape or (None,) * weight.ndim)[:-1]
         # An open number of images is mostly one, and other forms pay for each kernel that they start.
         positions = (batch if isinstance(batch, int) else 1) * count(image)
         return cls(node, weight, zeros, group, positions)
@@ -126,13 +128,18 @@ def _with_zeros(x: Value, axis: int, channels: int, zero: Value, rw: Rewriter) -
 
 
 class OfBytes(Weighed, OpRule):
-    """Another form of a convolution of bytes."""
+    """Another form of a convolution of bytes.
+
+    Attributes:
+        ranks: those of what it is of.
+    """
 
     ops = (f"{DOMAIN}::QLinearConv",)
     opsets = f"11-{NEWEST_OF_BYTES}"
+    ranks: ClassVar[tuple[int, ...]] = (len(LAST),)
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        convolution = ByteConvolution.of(node)
+        convolution = ByteConvolution.of(node, self.ranks)
         if rw.target.name not in X86:
             raise Decline("other machines have other kernels")
         convolution.check_sums(convolution.weight, convolution.group, rw)
@@ -175,6 +182,8 @@ class ConvertByteGroupsToDense(OfBytes):
     The kernel goes through groups one by one, at every position. The parts have as many groups as is fastest.
     """
 
+    ranks = (3, 4, 5)
+
     def write(self, convolution: ByteConvolution, rw: Rewriter) -> Value:
         weight, group = convolution.weight, convolution.group
         outputs, inputs = len(weight) // group, weight.shape[1]
@@ -184,18 +193,18 @@ class ConvertByteGroupsToDense(OfBytes):
         works = {each: self._dense_work(convolution, each) for each in range(1, group + 1)}
         each = min(works, key=lambda each: price(works[each], rates))
         products = convolution.positions * weight.size
-        now = {"kernel": 1, "byte group": convolution.positions * group, "byte product of group": products}
+        now = {"kernel": 1, **_gathered(convolution, group, "byte group"), "byte product of group": products}
         self.weigh(rw, now, works[each])
-        x, starts = convolution.node.operand(0), range(0, group, each)
+        x, starts, last = convolution.node.operand(0), range(0, group, each), weight.ndim - 1
         sizes = [min(each, group - start) for start in starts]
         images: Sequence[Value] = (x,)
         if len(sizes) > 1:
-            images = rw.outputs(len(sizes), "Split", x, axis=3, split=tuple(size * inputs for size in sizes))
+            images = rw.outputs(len(sizes), "Split", x, axis=last, split=tuple(size * inputs for size in sizes))
         made = []
         for start, size, image in zip(starts, sizes, images, strict=True):
             own = slice(start * outputs, (start + size) * outputs)
             made.append(convolution.part(own, image, _dense(convolution, own, size), rw))
-        return rw.op("Concat", *made, axis=3) if len(made) > 1 else made[0]
+        return rw.op("Concat", *made, axis=last) if len(made) > 1 else made[0]
 
     def _dense_work(self, convolution: ByteConvolution, each: int) -> Work:
         """The work of parts of so many groups, and of one of those that are left."""
@@ -203,12 +212,20 @@ class ConvertByteGroupsToDense(OfBytes):
         parts, positions = whole + (rest > 0), convolution.positions
         products = positions * convolution.weight.size // convolution.group * (whole * each**2 + rest**2)
         moved = positions * len(convolution.weight) if parts > 1 else 0
-        return {"kernel": parts + 2, "byte part": positions * parts, "byte product": products, "bytes": moved}
+        gathered = _gathered(convolution, parts, "byte part")
+        return {"kernel": parts + 2, **gathered, "byte product": products, "bytes": moved}
+
+
+def _gathered(convolution: ByteConvolution, parts: int, of_images: str) -> Work:
+    """The work of bringing the windows of so many parts together."""
+    if convolution.weight.ndim > len(LAST):
+        return {"byte group": convolution.taps * parts // _TAPS_OF_VOLUMES}
+    return {of_images: convolution.positions * parts}
 
 
 def _dense(convolution: ByteConvolution, own: slice, groups: int) -> np.ndarray:
     """Weights of some groups as those of one."""
-    zeros = convolution.zeros[own, None, None, None]
+    zeros = convolution.zeros[own].reshape(-1, *(1,) * (convolution.weight.ndim - 1))
     # What is added and subtracted may leave the range of bytes, and comes back into it.
     return np.asarray(block_diagonal(convolution.weight[own] - zeros, groups, groups) + zeros)
 
