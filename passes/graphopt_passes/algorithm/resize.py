@@ -63,6 +63,10 @@ def _now(view: Resize, result: Value) -> Work:
     return {"kernel": 1, f"resize {view.mode}": count(result.dims())}
 
 
+_TOGETHER = 8
+"""So many channels the kernel takes together. Those that are left take it up to as long as twice as many do."""
+
+
 class _ChannelsLast(_Interpolated):
     """A `Resize` of all channels of a pixel together, between two `Transpose`."""
 
@@ -80,8 +84,10 @@ class _ChannelsLast(_Interpolated):
 
 
 def _last(kind: str, view: Resize, result: Value) -> Work:
-    outputs = count(result.dims())
-    return {"kernel": 3, "move": count(view.x.dims()) + outputs, kind: outputs}
+    outputs, channels = count(result.dims()), view.x.size(1)
+    left = channels % _TOGETHER if kind == "resize linear last" else 0
+    wide = channels - left + 2 * _TOGETHER if left else channels
+    return {"kernel": 3, "move": count(view.x.dims()) + outputs, kind: outputs // max(channels, 1) * wide}
 
 
 class ConvertCubicResizeToChannelsLast(_ChannelsLast):
@@ -102,9 +108,6 @@ class ConvertCubicResizeToChannelsLast(_ChannelsLast):
         return "resize last"
 
 
-_LEAST_CHANNELS = 8
-"""So many of them, or a multiple, the kernel takes together."""
-
 _MOST_OUTPUTS = 1 << 21
 
 
@@ -119,8 +122,8 @@ class ConvertLinearResizeToChannelsLast(_ChannelsLast):
     def kind(self, view: Resize, result: Value) -> str:
         if view.mode != "linear" or view.antialias:
             raise Decline("{} is cubic or filtered", result.name)
-        if view.x.size(1) % _LEAST_CHANNELS:
-            raise Decline("{} has {} channels, no multiple of {}", view.x.name, view.x.size(1), _LEAST_CHANNELS)
+        if view.x.size(1) < _TOGETHER:
+            raise Decline("{} has {} channels, fewer than {}", view.x.name, view.x.size(1), _TOGETHER)
         if view.scales[2] == 1:
             raise Decline("{} keeps its height, where infinities spread otherwise", view.x.name)
         if count(result.dims()) > _MOST_OUTPUTS:
@@ -149,7 +152,7 @@ class ConvertResizeToProducts(_Interpolated):
         work = images * (height * width * columns * (columns != width) + height * columns * rows * (rows != height))
         then = {"kernel": 2, "product": work, "read": count(node.result.dims())}
         self.weigh(rw, _now(view, node.result), then)
-        if view.mode == "linear" and not view.antialias and view.x.size(1) % _LEAST_CHANNELS == 0:
+        if view.mode == "linear" and not view.antialias and view.x.size(1) >= _TOGETHER:
             self.weigh_against(rw, _last("resize linear last", view, node.result), then)
         return by_products(node, view, view.x, rw)
 
