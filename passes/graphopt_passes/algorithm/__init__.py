@@ -27,7 +27,7 @@ PASSES = passes_of(
     ("softmax", "ConvertSoftmaxOfPairsToSigmoid"),
     ("products", "ConvertRepeatedHeadsToRows"),
     ("resize", "ConvertNearestResizeToFloor"),
-    ("byte_resize", "ConvertNearestResizeToCopies", "ConvertByteResizeToProducts"),
+    ("byte_resize", "ConvertNearestResizeToCopies", "ConvertByteResizeToProducts", "ConvertByteResizeToFloats"),
     ("normalization", "ConvertGroupNormalizationToInstance"),
     ("reductions", "ConvertArgMaxOfPairsToGreater"),
     ("activations", "ConvertEluToExp", "ConvertSeluToExp", "ConvertShrinkToClip"),

@@ -9,7 +9,7 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.operators.resize import Resize
-from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.resize import by_products
 from graphopt_passes.algorithm.work import Weighed, count
 from graphopt_passes.fusion.contrib.operands import NEWEST_OF_BYTES
@@ -99,6 +99,35 @@ class ConvertByteResizeToProducts(Weighed, OpRule):
             {"kernel": 4, "bytes to floats": read, "product": products, "read": written, "floats to bytes": written},
         )  # fmt: skip
         made = by_products(node, view, rw.op("Cast", x, to=TensorProto.FLOAT), rw)
+        return rw.replace(node, [rw.op("Cast", made, to=x.dtype)])
+
+
+class ConvertByteResizeToFloats(Weighed, OpRule):
+    """Resize images of bytes linearly as floats, which the kernel for bytes computes too, pixel by pixel.
+
+    It cuts them off to integers as a `Cast` does, so that every byte stays the same.
+    """
+
+    ops = ("Resize",)
+    opsets = f"11-{NEWEST_OF_BYTES}"
+    numerics = Numerics.EXACT
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        view = Resize.of(node)
+        x, dims = view.x, view.x.dims()
+        if x.dtype not in BYTES or view.mode != "linear":
+            raise Decline
+        if len(dims) != _RANK or len(view.scales) != _RANK or view.scales[:2] != (1, 1):
+            raise Decline("{} is no image with its channels first", x.name)
+        if view.antialias or view.coordinates == "tf_crop_and_resize":
+            raise Decline("{} is filtered in integers, or resizes a region", node.result.name)
+        read, written = count(dims), count(node.result.dims())
+        self.weigh(
+            rw, {"kernel": 1, "resize linear of bytes": written},
+            {"kernel": 3, "bytes to floats": read, "resize linear": written, "floats to bytes": written},
+        )  # fmt: skip
+        floats = rw.op("Cast", x, to=TensorProto.FLOAT)
+        made = rw.op("Resize", floats, *node.inputs[1:], **node.attrs)
         return rw.replace(node, [rw.op("Cast", made, to=x.dtype)])
 
 
