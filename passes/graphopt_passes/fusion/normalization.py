@@ -177,11 +177,16 @@ def _normalized(m: Match, op_type: str, rw: Rewriter) -> Value:
         sizes = last_sizes(m)
         ones = rw.constant(np.ones(sizes, np.float32), like=f"{m.x.name}_scale")
         return rw.op(op_type, m.x, ones, axis=-len(sizes), epsilon=m.epsilon)
+    return rescaled(m, rw)
+
+
+def rescaled(m: Match, rw: Rewriter) -> Value:
+    """An operator whose scale is 1 with the constant that multiplies its result."""
     weights = m.weights.array()
     if not (weights == 1).all():
         raise Decline
     row = spread(m.scale.array(), weights.shape, m.norm.result.rank)
-    return rw.op(op_type, m.y, row, **m.norm.attrs)
+    return rw.op(m.norm.op_type, m.y, row, domain=m.norm.domain, **m.norm.attrs)
 
 
 class FuseRmsNormalization(PatternRule):

@@ -11,7 +11,7 @@ from graphopt_passes.fusion.normalization import (
     last_sizes,
     number_over_root_mean_square,
     over_root_mean_square,
-    spread,
+    rescaled,
 )
 
 
@@ -20,39 +20,36 @@ class FuseBranchwiseRmsNorm(ForRuntime):
 
     Written as `BranchwiseRMSNorm` with one branch. It serves where `RMSNormalization` (opset 23) is missing, and where
     `LayerNormalization` (opset 17) is: there what is divided is the difference from the mean. For float32, a last axis
-    of known size, and an ONNX Runtime that has the operator.
+    of known size, and an ONNX Runtime that has the operator. Its scale is written even where it is 1: without one the
+    runtime has slower code, 120 us for 128 rows of 768 numbers in place of 20, where written out they take 26.
     """
 
     opsets = "7-22"
     peers = {"onnxruntime": "SimplifiedLayerNormFusion"}
 
     def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
-        """Written out, with one number over the root or without, or the operator without a scale before one."""
-        norm = op.domain(DOMAIN).BranchwiseRMSNorm(Var("y"), _bind="norm", _other_attrs=True)
+        """Written out, with one number over the root or without, or the operator whose scale is 1 before one."""
+        branch = op.domain(DOMAIN).BranchwiseRMSNorm
+        norm = branch(Var("y"), Const("weights"), num_branches=1, _bind="norm", _other_attrs=True)
         written = Either(over_root_mean_square(op, x), number_over_root_mean_square(op, x))
         return Either(written, op.Mul(norm, Const("scale", silent=True)))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         if m.norm is not None:
-            shape = m.y.shape
-            if m.norm.attr("num_branches", 0) != 1 or not shape or not isinstance(shape[-1], int):
-                raise Decline("{} is not normalized along one axis of known size", m.norm.result.name)
-            row = spread(m.scale.array(), (shape[-1],), len(shape))
-            return rw.op("BranchwiseRMSNorm", m.y, row, domain=DOMAIN, **m.norm.attrs)
+            return rescaled(m, rw)
         if len(last_sizes(m)) != 1:
             raise Decline("axes {} are not the last one alone", m.axes)
-        if m.factor is None:
-            return _branchwise(rw, m.x, epsilon=m.epsilon)
-        if not np.isfinite(m.factor):
+        factor = 1.0 if m.factor is None else m.factor
+        if not np.isfinite(factor):
             raise Decline("the scale is not finite")
-        factors = rw.constant(np.full(last_sizes(m), m.factor, np.float32), like=f"{m.x.name}_scale")
+        factors = rw.constant(np.full(last_sizes(m), factor, np.float32), like=f"{m.x.name}_scale")
         return _branchwise(rw, m.x, factors, epsilon=m.epsilon)
 
 
-def _branchwise(rw: Rewriter, *operands: Value, epsilon: float) -> Value:
+def _branchwise(rw: Rewriter, x: Value, scale: Value, *, epsilon: float) -> Value:
     if not in_runtime("BranchwiseRMSNorm"):
         raise Decline("this ONNX Runtime has no BranchwiseRMSNorm")
-    return rw.op("BranchwiseRMSNorm", *operands, domain=DOMAIN, num_branches=1, epsilon=epsilon)
+    return rw.op("BranchwiseRMSNorm", x, scale, domain=DOMAIN, num_branches=1, epsilon=epsilon)
 
 
 def skip_layer_normalization(op: OpBuilder, x: Pattern, skip: Pattern, gamma: Pattern) -> Pattern:
