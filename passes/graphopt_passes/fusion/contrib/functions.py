@@ -30,12 +30,26 @@ class ReplaceAttention(OpRule):
             if not node.attr("softcap"):
                 raise Decline("the kernel of opset {} is as fast as anything else", rw.graph.opset())
             check_float(node.operand(0))
+            _check_alike(node)
         elif _has_kernel(node.op_type, _WINDOWED):
             raise Decline("ONNX Runtime has a kernel for Attention of opset {}, or is not installed", _WINDOWED)
         from graphopt.opsets import write_out  # which brings the conversion between opsets with it
 
         write_out(node, rw)
         return FIRED
+
+
+def _check_alike(node: Node) -> None:
+    """Decline where a kernel gives what the function does not: numbers beside keys that are none, or below all scores.
+
+    What lies behind the keys that there are may be anything, which the function multiplies by 0 and the kernel does not
+    read. Among products that are put out, masked ones are the least number in the kernel and minus infinity here.
+    """
+    products, count = node.output(3), node.input(6)
+    if count is not None:
+        raise Decline("what is behind the {} keys of {} may be NaN", count.name, node.result.name)
+    if products is not None and products.uses and node.attr("qk_matmul_output_mode", 0):
+        raise Decline("masked products in {} are finite in the kernel", products.name)
 
 
 @lru_cache
