@@ -73,6 +73,23 @@ def _reshapes(b: Builder, count: int) -> None:
     b.output(x, (2, 4))
 
 
+def _reshapes_apart(b: Builder, count: int) -> None:
+    """Reshapes to and fro with something between that may be computed in front of them, all of which are one."""
+    x = b.input("x", (2, 4))
+    for number in range(count // 2):
+        x = b.node("Reshape", b.node("Tanh", x), b.weight([2, 4] if number % 2 else [8]))
+    b.output(b.node("Reshape", x, b.weight([4, 2])), (4, 2))
+
+
+def _sequence(b: Builder, count: int) -> None:
+    """A list that grows by one element at a time, as a loop that was unrolled writes it."""
+    x = b.input("x", (2, 4))
+    items = b.node("SequenceEmpty")
+    for _ in range(count // 2):
+        items = b.node("SequenceInsert", items, b.node("Mul", x, b.noise(4)))
+    b.output(b.node("ConcatFromSequence", items, axis=0), (count // 2 * 2, 4))
+
+
 def _transposes(b: Builder, count: int) -> None:
     x = b.input("x", (2, 4, 3))
     for _ in range(count // 2):
@@ -225,11 +242,12 @@ def _functions(b: Builder, count: int) -> None:
 
 
 FAMILIES: dict[str, Callable[[Builder, int], None]] = {
-    "fan-in": _fan_in, "fan-out": _fan_out, "diamonds": _diamonds, "reshapes": _reshapes, "transposes": _transposes,
-    "products": _products, "head products": _head_products, "convolutions": _convs, "dense blocks": _dense,
-    "wide concat": _wide_concat, "split to concat": _split_to_concat, "equal parts": _equal_parts,
-    "wide split": _wide_split, "slices": _slices, "gathers": _gathers, "outputs": _outputs, "inputs": _inputs,
-    "initializers": _initializers, "constants": _constants, "dead": _dead, "bodies": _bodies, "functions": _functions,
+    "fan-in": _fan_in, "fan-out": _fan_out, "diamonds": _diamonds, "reshapes": _reshapes,
+    "reshapes apart": _reshapes_apart, "sequence": _sequence, "transposes": _transposes, "products": _products,
+    "head products": _head_products, "convolutions": _convs, "dense blocks": _dense, "wide concat": _wide_concat,
+    "split to concat": _split_to_concat, "equal parts": _equal_parts, "wide split": _wide_split, "slices": _slices,
+    "gathers": _gathers, "outputs": _outputs, "inputs": _inputs, "initializers": _initializers,
+    "constants": _constants, "dead": _dead, "bodies": _bodies, "functions": _functions,
     **{f"chain of {op}": _chain(op) for op in ("Identity", "Relu", "Neg", "Exp", "Abs", "Floor")},
     **{f"chain of {op}": _chain(op) for op in _BINARY if op not in ("Concat", "PRelu")},
     **{f"chain of {op} by constants": _chain(op, constant=True) for op in ("Add", "Mul", "Sub", "Max", "Min", "PRelu")},

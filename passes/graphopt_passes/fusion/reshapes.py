@@ -37,38 +37,55 @@ class FuseConsecutiveReshapes(PatternRule):
         return reshape(reshape(x, ..., _shared=True, _bind="first"), ...)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Fired:
-        """Try each way that leads to the same result in one step."""
-        if m.first.op == m.root.op and m.root.op in ("Squeeze", "Unsqueeze"):
+        """Leave two of the same kind that only remove or insert axes to the pass for these."""
+        if _are_axes_alone(m.first, m.root):
             raise Decline
-        declined = Decline()
-        for way in (_as_stated, _as_known, _by_ones):
-            try:
-                return rw.replace(m.root, [way(m.root, m.x, rw)])
-            except Decline as reason:
-                declined = declined if declined.args else reason
-        raise declined
+        return _joined(m.root, m.x, rw)
 
 
-def _as_stated(node: Node, x: Value, rw: Rewriter) -> Value:
+def _are_axes_alone(first: Node, second: Node) -> bool:
+    """Whether both remove axes, or both insert some."""
+    return first.op == second.op and second.op in ("Squeeze", "Unsqueeze")
+
+
+def _joined(node: Node, x: Value, rw: Rewriter, *, like: Value | None = None) -> Fired:
+    """Replace the second of two reshapes by one of `x`, in each way that leads to the same result in one step.
+
+    Args:
+        node: the second.
+        x: what has the elements and the shape that the first one reads.
+        rw: where to build.
+        like: a value of that shape, where `x` was only just made.
+    """
+    declined = Decline()
+    for way in (_as_stated, _as_known, _by_ones):
+        try:
+            return rw.replace(node, [way(node, x, like or x, rw)])
+        except Decline as reason:
+            declined = declined if declined.args else reason
+    raise declined
+
+
+def _as_stated(node: Node, x: Value, like: Value, rw: Rewriter) -> Value:
     """The `Reshape` that the second one is, where it means the same for what the first one reads."""
     between = node.operand(0)
     if node.op != "Reshape" or not node.operand(1).is_const:
         raise Decline
     second = Reshape.of(node)
     copied = [] if second.allowzero else [axis for axis, size in enumerate(second.target) if size == 0]
-    if any(x.dim(axis) is None or x.dim(axis) != between.dim(axis) for axis in copied):
+    if any(like.dim(axis) is None or like.dim(axis) != between.dim(axis) for axis in copied):
         raise Decline
     return rw.op("Reshape", x, shape=second.target, allowzero=node.attrs.get("allowzero"))
 
 
-def _as_known(node: Node, x: Value, rw: Rewriter) -> Value:
+def _as_known(node: Node, x: Value, like: Value, rw: Rewriter) -> Value:
     """One `Reshape` to the shape of the result."""
-    return Reshape.to(x, node.result.dims()).write(rw)
+    return Reshape.to(x, node.result.dims(), before=like.shape).write(rw)
 
 
-def _by_ones(node: Node, x: Value, rw: Rewriter) -> Value:
+def _by_ones(node: Node, x: Value, like: Value, rw: Rewriter) -> Value:
     """One `Squeeze` or `Unsqueeze`, where all other dimensions are known to be the same."""
-    before, after = x.dims(), node.result.dims()
+    before, after = like.dims(), node.result.dims()
     if None in before or None in after or [dim for dim in before if dim != 1] != [dim for dim in after if dim != 1]:
         raise Decline
     return of_ones(x, before, after).write(rw)
@@ -81,11 +98,12 @@ _BROADCASTING = 8
 
 
 class MoveElementwiseBeforeReshape(OpRule):
-    """Compute elementwise operators between two reshapes in front of the first, so that both become one.
+    """Compute elementwise operators between two reshapes in front of the first, and make one of both.
 
-    Up to eight operators may lie between the two, of one operand or with numbers as further ones, such as a GELU
-    that is written out; nothing else reads what is between. `Reshape`, `Flatten`, `Squeeze` and `Unsqueeze` count as
-    reshapes.
+    Where one will not do, they stay: in a chain of such pairs each operator would go past one reshape after the other,
+    and nothing be gained. Two `Squeeze`, or two `Unsqueeze`, become one by the pass that joins these. Up to eight
+    operators may lie between the two, of one operand or with numbers as further ones, such as a GELU that is written
+    out; nothing else reads what is between. `Reshape`, `Flatten`, `Squeeze` and `Unsqueeze` count as reshapes.
     """
 
     # No pattern: how many operators lie between is open.
@@ -100,7 +118,9 @@ class MoveElementwiseBeforeReshape(OpRule):
             inputs = [moved.get(value, value) for value in each.inputs]
             moved[each.result] = rw.op(each.op_type, *inputs, **each.attrs)
         last = moved[node.operand(0)]
-        return rw.set_input(node, 0, rw.op(first.op_type, last, *first.inputs[1:], **first.attrs))
+        if _are_axes_alone(first, node):
+            return rw.set_input(node, 0, rw.op(first.op_type, last, *first.inputs[1:], **first.attrs))
+        return _joined(node, last, rw, like=first.operand(0))
 
 
 def _between(node: Node) -> tuple[Node, list[Node]]:
