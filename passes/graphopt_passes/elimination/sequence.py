@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 
@@ -38,18 +39,40 @@ class EliminateSequenceLengthConstruct(OpRule):
 
 
 class ChangedSequence(OpRule):
-    """Make one `SequenceConstruct` of a sequence whose elements are known and a change of it."""
+    """Make one `SequenceConstruct` of a sequence whose elements are known and its changes, one after the other.
+
+    The last of them does so for all: a list of each length on the way would take quadratic time.
+    """
+
+    position: ClassVar[int]
+    """The operand that says where."""
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        sequence = node.operand(0)
+        if self._goes_on(node):
+            raise Decline
+        changes = [node]
+        while (maker := changes[-1].operand(0).made_by(*self.ops)) is not None and self._goes_on(maker):
+            changes.append(maker)
+        sequence = changes[-1].operand(0)
         elements = Elements.of(sequence)
         if len(elements.values) > _MOST_COPIED and not sequence.one_use:
             raise Decline("{} has {} elements and other readers", sequence.name, len(elements.values))
-        return rw.replace(node, [self.change(elements, node).write(rw)])
+        for each in reversed(changes):
+            position = each.input(self.position)
+            elements = self.change(elements, each, None if position is None else position.integer())
+        return rw.replace(node, [elements.write(rw)])
+
+    def _goes_on(self, node: Node) -> bool:
+        """Whether nothing reads the result but another such change, at a place that is known."""
+        reader = next(iter(node.result.users), None)
+        if reader is None or reader.op not in self.ops or reader.graph is not node.graph or not node.result.one_use:
+            return False
+        position = reader.input(self.position)
+        return reader.operand(0) is node.result and (position is None or position.is_const)
 
     @abstractmethod
-    def change(self, elements: Elements, node: Node) -> Elements:
-        """What the node makes of the elements."""
+    def change(self, elements: Elements, node: Node, position: int | None) -> Elements:
+        """What a node makes of the elements; no position stands for the end."""
 
 
 class FuseSequenceInsertIntoConstruct(ChangedSequence):
@@ -57,10 +80,10 @@ class FuseSequenceInsertIntoConstruct(ChangedSequence):
 
     ops = ("SequenceInsert",)
     peers = {"onnxscript": "FoldConstantsPass"}
+    position = 2
 
-    def change(self, elements: Elements, node: Node) -> Elements:
-        position = node.input(2)
-        return elements.inserting(node.operand(1), None if position is None else position.integer())
+    def change(self, elements: Elements, node: Node, position: int | None) -> Elements:
+        return elements.inserting(node.operand(1), position)
 
 
 class FuseSequenceEraseIntoConstruct(ChangedSequence):
@@ -68,11 +91,11 @@ class FuseSequenceEraseIntoConstruct(ChangedSequence):
 
     ops = ("SequenceErase",)
     peers = {"onnxscript": "FoldConstantsPass"}
+    position = 1
 
-    def change(self, elements: Elements, node: Node) -> Elements:
+    def change(self, elements: Elements, node: Node, position: int | None) -> Elements:
         """One less; one has to be left."""
-        position = node.input(1)
-        return elements.erasing(-1 if position is None else position.integer())
+        return elements.erasing(-1 if position is None else position)
 
 
 class ReplaceConcatFromSequenceWithConcat(OpRule):
