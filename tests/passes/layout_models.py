@@ -42,7 +42,8 @@ def run_if_finite(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[
     shown = onnx.ModelProto()
     shown.CopyFrom(model)
     outputs = {out.name for out in model.graph.output}
-    made = [name for node in model.graph.node for name in node.output if name not in outputs]
+    floats = [node for node in model.graph.node if node.op_type != "QuantizeLinear"]
+    made = [name for node in floats for name in node.output if name not in outputs]
     shown.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in made)
     found = run(shown, feeds)
     return found[: len(outputs)] if all(np.isfinite(array).all() for array in found) else None

@@ -219,6 +219,17 @@ def upsample(mode: str) -> Callable[[Builder, str, int], str]:
     return lambda b, x, c: b.op("Resize", x, "", b.weight(scales), mode=mode)[0]
 
 
+def quantized(dtype: Any, scale: float, zero: int, domain: str = "") -> Callable[[Builder, str, int], str]:
+    """Quantized, and dequantized with another scale."""
+
+    def build(b: Builder, x: str, c: int) -> str:
+        point, more = b.weight(np.array(zero, dtype)), {"domain": domain} if domain else {}
+        (integers,) = b.op("QuantizeLinear", x, scalar(b, scale), point, **more)
+        return b.op("DequantizeLinear", integers, scalar(b, scale * 1.5), point, **more)[0]
+
+    return build
+
+
 CASES: dict[str, list[Callable[[Builder, str, int], str]]] = {
     **{op: [unary(op)] for op in UNARY if "::" not in op},
     "Acosh": [unary("Acosh"), lambda b, x, c: b.op("Acosh", *b.op("Add", x, scalar(b, 4)))[0]],
@@ -273,6 +284,10 @@ CASES: dict[str, list[Callable[[Builder, str, int], str]]] = {
         fused("Relu", depthwise=True), fused("Tanh"),
     ],
     "ConvTranspose": [transposed(2, 2), transposed(3, 2), transposed(3, 1), transposed(4, 2)],
+    "DequantizeLinear": [quantized(np.uint8, 0.02, 100), quantized(np.int8, 0.1, -3), quantized(np.uint8, 0.3, 255)],
+    "com.microsoft::DequantizeLinear": [
+        quantized(np.uint16, 2e-4, 30000, "com.microsoft"), quantized(np.int16, 1e-3, 0, "com.microsoft"),
+    ],
     "MaxPool": [
         unary("MaxPool", kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 2, 1]),
         unary("MaxPool", kernel_shape=[2, 2], dilations=[3, 7], pads=[0, 1, 0, 1], strides=[1, 1]),
@@ -383,7 +398,7 @@ KINDS: dict[str, Callable[[Builder, str, int], str]] = {
     "elementwise": unary("Neg"), "prelu": CASES["PRelu"][0], "silu": silu,
     "pool": CASES["MaxPool"][0], "global pool": unary("GlobalMaxPool"), "global row": row,
     "upsample": upsample("linear"), "concat": pieces, "split": split, "slice": piece, "pad": pad(1.0),
-    "crop": crop, "to nhwc": last, "from nhwc": last,
+    "crop": crop, "to nhwc": last, "from nhwc": last, "quantized": quantized(np.uint8, 0.02, 100),
 }  # fmt: skip
 """One of the cases for each kind of form, by what it is called in plans."""
 

@@ -14,6 +14,7 @@ from graphopt_passes.layout.forms.convolutions import convolution
 from graphopt_passes.layout.forms.elementwise import combined, prelu, unary
 from graphopt_passes.layout.forms.pieces import joined, sliced, split
 from graphopt_passes.layout.forms.pools import absent, averaged, globally_pooled, pooled
+from graphopt_passes.layout.forms.quantized import rounded
 from graphopt_passes.layout.forms.resize import resized
 from graphopt_passes.layout.forms.spatial import padded
 from graphopt_passes.layout.known import Known
@@ -25,6 +26,7 @@ FORMS: dict[str, Callable[[Node, Known], Form]] = {
     "Concat": joined,
     "Conv": convolution,
     "ConvTranspose": transposed_convolution,
+    "DequantizeLinear": rounded,
     "GlobalAveragePool": globally_pooled,
     "GlobalLpPool": absent,
     "GlobalMaxPool": globally_pooled,
@@ -39,6 +41,7 @@ FORMS: dict[str, Callable[[Node, Known], Form]] = {
     "Split": split,
     "Transpose": transposed,
     "Upsample": resized,
+    "com.microsoft::DequantizeLinear": rounded,
     "com.microsoft::FusedConv": convolution,
     **dict.fromkeys(COMBINED, combined),
     **dict.fromkeys(ELEMENTWISE, unary),

@@ -1,0 +1,72 @@
+"""Images that are quantized and dequantized between operators on floats."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from graphopt.errors import Decline
+from graphopt.ir import Node, Value
+from graphopt.ir.numpy_types import numpy_type
+from graphopt_passes.fusion.contrib.parameters import BYTES, Quantized, dequantized, quantized
+from graphopt_passes.layout.cost import Costs, Price
+from graphopt_passes.layout.emitter import Built, Emitter
+from graphopt_passes.layout.form import Form, Written
+from graphopt_passes.layout.known import Known
+from graphopt_passes.layout.lanes import Lanes
+
+_CONVOLUTIONS = ("Conv", "ConvTranspose", "com.microsoft::FusedConv")
+_PASSES = 3
+"""Both operators read and write an image, of which one is of floats each time."""
+
+
+def rounded(node: Node, known: Known) -> Written:
+    """The blocked form of a pair of operators that quantize an image as a whole, and dequantize it.
+
+    Bytes are left to operators on these, which are made after the layout.
+    """
+    quantize = node.operand(0).sole_source("QuantizeLinear", "com.microsoft::QuantizeLinear", reader=node)
+    x = quantize.operand(0)
+    layout = known.layout(x)
+    if layout is None:
+        raise Decline
+    there, back = quantized(quantize), dequantized(node.result)
+    if there.axis is not None or back.axis is not None:
+        raise Decline("{} is not quantized as a whole", x.name)
+    if there.dtype in BYTES and not all(map(_multiplies_floats, node.result.users)):
+        raise Decline("{} is for operators that may take bytes", node.result.name)
+    lanes = _lanes(known.lanes(x), there, back)
+    form = Written(
+        node, [x], [layout], known.sizes(x), lanes, name="quantized", make=partial(_pair, x, quantize, node),
+        cost=_cost,
+    )  # fmt: skip
+    form.companion = quantize
+    return form
+
+
+def _multiplies_floats(user: Node) -> bool:
+    """Whether a product takes floats, whatever its first operand was dequantized from."""
+    return user.op in _CONVOLUTIONS and user.operand(1).is_const
+
+
+def _lanes(lanes: Lanes, there: Quantized, back: Quantized) -> Lanes:
+    """What becomes of padding lanes, which are between the ends of the range whatever they were."""
+    ends = np.iinfo(numpy_type(there.dtype))
+    steps = [float(ends.min), float(ends.max)]
+    if lanes.bounded:
+        scale, zero = float(there.scale.item()), int(there.zero.item())
+        found = (np.rint(end / scale) + zero for end in (lanes.low, lanes.high))
+        steps = [min(max(float(step), steps[0]), steps[1]) for step in found]
+    return Lanes.within(*((step - int(back.zero.item())) * float(back.scale.item()) for step in steps)).rounded()
+
+
+def _cost(form: Form, costs: Costs) -> Price:
+    return form.passes(costs, _PASSES)
+
+
+def _pair(x: Value, quantize: Node, node: Node, emit: Emitter) -> Built:
+    made, layout, _ = emit.enter(x)
+    for each in (quantize, node):
+        made = emit.rw.op(each.op_type, made, *each.inputs[1:], domain=each.domain, **each.attrs)
+    return [(made, layout)]
