@@ -9,16 +9,38 @@ from onnx import TensorProto
 
 from graphopt.match import FLOAT32, Match, OpBuilder, Pattern
 from graphopt.match.factors import number
+from graphopt.operators.reduce import REDUCTIONS
 from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, size_of
+from graphopt_passes.elementwise import TOGETHER, UNARY
+from graphopt_passes.fusion.reshapes import RESHAPES
 
 _LIMITS = np.finfo(np.float32)
+
+_FOLLOWED = frozenset(
+    (*UNARY, *TOGETHER, *RESHAPES, "Concat", "Expand", "Gather", "LogSoftmax", "Mod", "Slice", "Softmax", "Split",
+     "Tile", "Transpose", *REDUCTIONS)
+)  # fmt: skip
+"""Operators through which what is no number comes to a masked place from one beside it, or from the same."""
+
+_UNBOUNDED = frozenset(
+    {"Acos", "Acosh", "Asin", "Atanh", "Cosh", "Exp", "Log", "Mod", "Reciprocal", "ReduceLogSum", "Sinh", "Sqrt"}
+)
+"""Operators that make an infinity or a NaN of some numbers; so do quotients and powers."""
+
+_UNLIMITED = {"Max": -np.inf, "Min": np.inf}
+"""What stands for no limit, which is never the result of these where their other operand is a number."""
+
+_TELLING = frozenset({"IsInf", "IsNaN"})
+_MOST_NODES, _MOST_BYTES = 64, 1 << 20
 
 
 class _Masked(Weighed, OpRule):
     """Another form of a `Where` that puts one number into some places of a value of float32.
 
-    The kernel chooses from either operand in a pass of its own, element by element, and joins both in a third.
+    The kernel chooses from either operand in a pass of its own, element by element, and joins both in a third. What is
+    masked must be a number: a mask that guards against a division by 0 or the root of a negative number stays, and so
+    does one that is told by an infinity or a NaN.
     """
 
     ops = ("Where",)
@@ -37,11 +59,42 @@ class _Masked(Weighed, OpRule):
         condition.check_fits(x)
         for value in operands:
             value.check_fits(x)
+        _check_numbers(x)
+        _check_numbers(condition, told=True)
         return rw.replace(node, [self.write(x, condition, fill, operands[0] is x, rw)])
 
     @abstractmethod
     def write(self, x: Value, condition: Value, fill: float, kept: bool, rw: Rewriter) -> Value:
         """The other form of `x` filled in some places, which the condition holds in, or says what is `kept`."""
+
+
+def _check_numbers(value: Value, *, told: bool = False) -> None:
+    """Decline where a value may be no number though all that a model is given are, or is `told` by what is none."""
+    seen, waiting = {value}, [(value, 0.0)]
+    while waiting:
+        at, unbounded = waiting.pop()
+        array = at.const(_MOST_BYTES)
+        if array is not None and array.dtype.kind == "f" and not (np.isfinite(array) | (array == unbounded)).all():
+            raise Decline("{} depends on {}, which is not finite", value.name, at.name)
+        maker = at.made_by(*_FOLLOWED)
+        if maker is not None and array is None:
+            if maker.op in _TELLING or len(seen) > _MOST_NODES or not (told or _gives_numbers(maker)):
+                raise Decline("{} depends on {}, which may be no number", value.name, at.name)
+            unbounded = _UNLIMITED.get(maker.op, unbounded if maker.op == "Where" else 0.0)
+            new = {*maker.operands} - seen
+            waiting += ((operand, unbounded) for operand in new)
+            seen |= new
+
+
+def _gives_numbers(node: Node) -> bool:
+    """Whether an operator makes numbers of numbers, as far as these are not enormous."""
+    if node.op == "Div":
+        divisor = node.operand(1).const(_MOST_BYTES)
+        return divisor is not None and bool(divisor.all())
+    if node.op == "Pow":
+        exponent = number(node.operand(1))
+        return exponent is not None and exponent >= 0 and float(exponent).is_integer()
+    return node.op not in _UNBOUNDED
 
 
 class ConvertMaskToBounds(_Masked):
