@@ -12,15 +12,11 @@ from graphopt.match.factors import number
 from graphopt.operators.reduce import REDUCTIONS
 from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, size_of
-from graphopt_passes.elementwise import TOGETHER, UNARY
-from graphopt_passes.fusion.reshapes import RESHAPES
+from graphopt_passes.elementwise import MOVES, TOGETHER, UNARY
 
 _LIMITS = np.finfo(np.float32)
 
-_FOLLOWED = frozenset(
-    (*UNARY, *TOGETHER, *RESHAPES, "Concat", "Expand", "Gather", "LogSoftmax", "Mod", "Slice", "Softmax", "Split",
-     "Tile", "Transpose", *REDUCTIONS)
-)  # fmt: skip
+_FOLLOWED = MOVES.union(UNARY, TOGETHER, REDUCTIONS, ("LogSoftmax", "Mod", "Softmax"))
 """Operators through which what is no number comes to a masked place from one beside it, or from the same."""
 
 _UNBOUNDED = frozenset(

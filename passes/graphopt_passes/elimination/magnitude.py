@@ -13,6 +13,7 @@ from graphopt.operators import Bounds
 from graphopt.operators.affine import Affine
 from graphopt.operators.rows import WEIGHED, constant
 from graphopt.records import dataclass
+from graphopt_passes.elementwise import MOVES
 
 MOST = float(np.finfo(np.float32).eps) ** -2
 """Products of constants below this leave what is negligible negligible."""
@@ -28,10 +29,7 @@ _POINTWISE = frozenset(
 )  # fmt: skip
 """Operators that change by about as much as their first input does where that is near zero, and keep channels apart."""
 
-_MOVING = frozenset(
-    ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Concat", "Split", "Slice", "Gather", "Expand", "Tile",
-     "DepthToSpace", "SpaceToDepth", "ReduceMean", "ReduceMax", "ReduceMin")
-)  # fmt: skip
+_MOVING = MOVES | {"ReduceMean", "ReduceMax", "ReduceMin"}
 """Operators that change no more than their first input does, and may move channels."""
 
 _JUMPING = frozenset(

@@ -152,49 +152,30 @@ def _is_quantized(value: Value) -> bool:
 
 def _floats(node: Node) -> np.ndarray:
     """What a constant stands for, computed as the kernel does."""
-    size = node.attr("block_size", 0)
-    if size:
-        return _floats_of_blocks(node, size)
-    if node.operand(0).dtype in _SMALL_FLOATS:
-        return _floats_of_small(node)
-    return floats_of(dequantized(node.result))
-
-
-def _floats_of_small(node: Node) -> np.ndarray:
-    """What floats of 8 bits stand for, whose zero point the kernel takes no other than 0 of."""
-    stored, scale, zero = node.operand(0), node.operand(1), node.input(2)
-    array, scales = stored.array(), scale.array()
-    if scales.dtype != np.float32 or scales.ndim > 1 or not is_in_singles(node) or not are_ordinary(np.abs(scales)):
-        raise Decline("{} has no ordinary scales of float32", stored.name)
-    if zero is not None and np.any(zero.array().astype(np.float32)):
-        raise Decline("zero point {} is not 0", zero.name)
-    if scales.size != 1:
-        axis = stored.axis(int(node.attr("axis", 1)))
-        if (length := array.shape[axis]) != scales.size:
-            raise Decline("{} has {} scales for {} positions of axis {}", stored.name, scales.size, length, axis)
-        scales = scales.reshape(-1, *(1,) * (array.ndim - 1 - axis))
-    elif array.ndim:
-        scales = scales.reshape(())
-    return np.asarray(array.astype(np.float32) * scales, np.float32)
-
-
-def _floats_of_blocks(node: Node, size: int) -> np.ndarray:
-    """What bytes stand for that have a scale for each block along an axis, computed as the kernel does."""
-    stored, scale, zero = node.operand(0), node.operand(1), node.input(2)
-    integers, scales = stored.array(), scale.array()
-    zeros = zero.array() if zero is not None else np.zeros(scales.shape, integers.dtype)
-    axis = stored.axis(int(node.attr("axis", 1)))
-    if stored.dtype not in _INTEGERS or scales.dtype != np.float32 or not is_in_singles(node):
-        raise Decline("{} has no integers of 8 bits or less with scales of float32", stored.name)
-    blocks = list(integers.shape)
-    blocks[axis] = -(-blocks[axis] // size)
-    if scales.shape != tuple(blocks) or zeros.shape != scales.shape:
-        raise Decline("scale and zero point of {} are not alike", stored.name)
+    stored, scale, size = node.operand(0), node.operand(1), int(node.attr("block_size", 0))
+    small = stored.dtype in _SMALL_FLOATS
+    if not small and not size:
+        return floats_of(dequantized(node.result))
+    if stored.dtype not in _INTEGERS | _SMALL_FLOATS or scale.dtype != TensorProto.FLOAT or not is_in_singles(node):
+        raise Decline("{} has no bytes or less with scales of float32", stored.name)
+    array, scales, zero = stored.array().astype(np.float32), scale.array(), node.input(2)
+    zeros = np.zeros(scales.shape, np.float32) if zero is None else zero.array().astype(np.float32)
+    if small and zeros.any():
+        raise Decline("zero point {} is not 0, and the kernel takes no other", node.operand(2).name)
     if not are_ordinary(np.abs(scales)):
         raise Decline("a scale of {} is zero, not finite, too small or too large", stored.name)
-    length = integers.shape[axis]
-    wide = [np.repeat(each, size, axis=axis).take(range(length), axis) for each in (scales, zeros.astype(np.int32))]
-    return np.asarray((integers.astype(np.int32) - wide[1]).astype(np.float32) * wide[0], np.float32)
+    if not size and scales.size == 1:
+        return np.asarray(array * scales.reshape(()), np.float32)
+    axis = stored.axis(int(node.attr("axis", 1)))
+    length, parts = array.shape[axis], list(array.shape)
+    parts[axis] = -(-length // size) if size else length
+    if scales.shape != tuple(parts if size else (length,)) or zeros.shape != scales.shape:
+        raise Decline("scale and zero point of {} are not alike", stored.name)
+    if size:
+        wide = [np.repeat(each, size, axis=axis).take(range(length), axis) for each in (scales, zeros)]
+    else:
+        wide = [each.reshape(-1, *(1,) * (array.ndim - 1 - axis)) for each in (scales, zeros)]
+    return np.asarray((array - wide[1]) * wide[0], np.float32)
 
 
 def _comes_of_integers(value: Value) -> bool:

@@ -16,6 +16,7 @@ from graphopt.records import dataclass
 from graphopt.rewrite import Rewriter
 from graphopt.rewrite.operands import paired, parameters
 from graphopt_passes.algorithm.work import count
+from graphopt_passes.elementwise import MOVES
 from graphopt_passes.layout.doubles import of_normalizations
 from graphopt_passes.layout.mincut import INFINITE, MinimumCut, Places, cheapest, price_change
 from graphopt_passes.shared import Shared
@@ -32,11 +33,10 @@ _KNOWN = {
     for each in (sqrt(2), sqrt(0.5), sqrt(2 / pi), 0.044715)
 }
 """Numbers that activations are known by, by what half precision leaves of them: rules look for them in float32."""
-_MOVING = frozenset({
-    "Cast", "Compress", "Concat", "DepthToSpace", "DequantizeLinear", "Expand", "Flatten", "Gather", "GatherElements",
-    "GatherND", "Identity", "Reshape", "ReverseSequence", "ScatterElements", "ScatterND", "Shape", "Size", "Slice",
-    "SpaceToDepth", "Split", "Squeeze", "TensorScatter", "Tile", "Transpose", "Unsqueeze", "Where",
-})  # fmt: skip
+_MOVING = MOVES | {
+    "Cast", "Compress", "DequantizeLinear", "GatherElements", "GatherND", "ReverseSequence", "ScatterElements",
+    "ScatterND", "Shape", "Size", "TensorScatter", "Where",
+}  # fmt: skip
 """Operators that have kernels for both types; all but one compute nothing of floats."""
 _NO_BRAIN = frozenset({
     "Attention", "DepthToSpace", "DequantizeLinear", "Expand", "Size", "SpaceToDepth", "Tile", "Where",

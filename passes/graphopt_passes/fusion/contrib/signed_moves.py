@@ -9,12 +9,10 @@ from onnx import TensorProto
 
 from graphopt.operators import Bounds
 from graphopt.rewrite import Node, Rewriter, Value
+from graphopt_passes.elementwise import MOVES
 from graphopt_passes.fusion.contrib.parameters import other_bytes
 
-_MOVING = frozenset(
-    {"DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Pad", "Reshape", "Resize", "Slice",
-     "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
-)  # fmt: skip
+_MOVING = MOVES - {"Concat"} | {"MaxPool", "Pad", "Resize"}
 _LIMITING = frozenset({"Clip", "Relu"})
 
 
