@@ -231,6 +231,37 @@ def test_infinities_and_signs_survive() -> None:
     assert folded(load(body))[1]["y"].tolist() == [np.inf, -np.inf, 1.0]
 
 
+AGREED = {
+    "y = Ceil(a)": [-1.0, -0.0, 2.0],
+    "y = Floor(a)": [-2.0, -1.0, 1.0],
+    "lo = Constant<value_float = -1.0>() hi = Constant<value_float = 1.0>() y = Clip(a, lo, hi)": [-1.0, -0.25, 1.0],
+    "lo = Constant<value_float = 0.0>() y = Clip(a, lo)": [0.0, 0.0, 1.5],
+    "d = Cast<to = 11>(a) e = Div(d, d) y = Cast<to = 1>(e)": [1.0, 1.0, 1.0],
+}
+"""What is made of -1.5, -0.25 and 1.5."""
+
+
+@pytest.mark.parametrize("body", AGREED)
+def test_what_is_the_same_to_every_runtime_takes_none(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphopt.analysis.evaluate.run", lambda *_: pytest.fail("a session was opened"))
+    found = folded(load(f"a = Constant<value_floats = [-1.5, -0.25, 1.5]>() {body}"))[1]["y"]
+    assert found.dtype == np.float32
+    assert found.tobytes() == np.array(AGREED[body], np.float32).tobytes()
+
+
+@pytest.mark.parametrize("numbers", [[0.0, -0.0], [-0.0, 1.0], [np.nan, 1.0], [np.inf, 1.0]])
+def test_clipping_that_may_differ_is_left_to_the_runtime(numbers: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    model = parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 18]> g (float[2] x) => (y) <float[2] a = {0, 0}, float lo = {0}> '
+        "{ c = Clip(a, lo) y = Add(x, c) }"
+    )
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.array(numbers, np.float32), "a"))
+    asked = []
+    monkeypatch.setattr("graphopt.analysis.evaluate.run", lambda nodes, wanted, known: asked.append(nodes) or {})
+    folded(Model.load(model))
+    assert asked
+
+
 def test_captured_constants_are_operands() -> None:
     body = (
         "k = Constant<value_floats = [2.0]>() y = If(b) <then_branch = t () => (a) { a = Neg(k) }, "

@@ -21,8 +21,8 @@ from graphopt.errors import Decline, ModelError
 from graphopt.ir import Node, Tensor, Value
 
 _IEEE: dict[str, np.ufunc] = {
-    "Abs": np.abs, "Add": np.add, "Div": np.divide, "Mul": np.multiply, "Neg": np.negative, "Sqrt": np.sqrt,
-    "Sub": np.subtract,
+    "Abs": np.abs, "Add": np.add, "Ceil": np.ceil, "Div": np.divide, "Floor": np.floor, "Mul": np.multiply,
+    "Neg": np.negative, "Sqrt": np.sqrt, "Sub": np.subtract,
 }  # fmt: skip
 """Operations that IEEE 754 defines to the last bit, so that NumPy and a runtime agree."""
 
@@ -100,7 +100,7 @@ class _Evaluation:
             if node.op not in _IEEE and node.op not in KERNELS:
                 raise Unsupported(f"{node.op} has no NumPy kernel")  # before anything is read
             arrays = [None if tensor is None else tensor.array() for tensor in tensors]
-            results = _ieee(node, arrays) or run_kernel(node, arrays)
+            results = _ieee(node, arrays) or _clipped(node, arrays) or run_kernel(node, arrays)
         except (Unsupported, ModelError) as error:
             if node in self.region.no_runtime:
                 self.region.declined[node] = Decline("it cannot be computed ({})", str(error))
@@ -186,6 +186,22 @@ def _ieee(node: Node, arrays: list[Array | None]) -> list[Array] | None:
             return [np.asarray(function(*operands), operands[0].dtype)]
     except ValueError as error:
         raise Unsupported(str(error)) from error
+
+
+def _clipped(node: Node, arrays: list[Array | None]) -> list[Array] | None:
+    """What a `Clip` makes of floats where no two runtimes differ: of finite ones, and no zeros of two signs."""
+    data, *limits = arrays if node.op == "Clip" and node.graph.opset() >= 11 else [None]
+    present = [limit for limit in limits if limit is not None]
+    if data is None or data.dtype not in (np.float32, np.float64) or any(each.size != 1 for each in present):
+        return None
+    if any(each.dtype != data.dtype or not np.isfinite(each).all() for each in (data, *present)):
+        return None
+    zeros = [np.signbit(each[each == 0]) for each in (data, *present)]
+    if len({*np.concatenate(zeros).tolist()}) > 1:
+        return None
+    for limit, function in zip(limits, (np.maximum, np.minimum), strict=False):
+        data = data if limit is None else function(data, limit.reshape(()))
+    return [np.asarray(data)]
 
 
 __all__ = ["SMALL", "ConstantRegion", "Policy", "evaluate", "plan"]

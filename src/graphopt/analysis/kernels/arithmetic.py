@@ -139,8 +139,8 @@ def _clip(node: Node, args: Args) -> Array:
 def cast_is_exact(source: Any, target: int) -> bool:
     """Whether NumPy's conversion from a type is the standard's for every value.
 
-    Float to integer is not: what does not fit is undefined. Neither is a conversion to a narrow float, which runtimes
-    do in two steps. To ONNX Runtime the negative zero of 8 bits is true.
+    Float to integer is not: what does not fit is undefined. Neither is a conversion of doubles to a narrow float, which
+    runtimes do in two steps. To ONNX Runtime the negative zero of 8 bits is true.
     """
     kind = np.dtype(source).kind
     if np.dtype(source).isbuiltin != 1:
@@ -148,12 +148,14 @@ def cast_is_exact(source: Any, target: int) -> bool:
     if target == TensorProto.BOOL:
         return kind in "iubf"
     if kind not in "iub":
-        return kind == "f" and (np.dtype(source).itemsize, target) in _WIDER
+        return kind == "f" and (np.dtype(source).itemsize, target) in _ROUNDED
     return target in _INTEGERS or target in (TensorProto.FLOAT, TensorProto.DOUBLE)
 
 
-_WIDER = {(4, TensorProto.DOUBLE), (2, TensorProto.FLOAT), (2, TensorProto.DOUBLE), (8, TensorProto.DOUBLE),
-          (4, TensorProto.FLOAT), (2, TensorProto.FLOAT16), (4, TensorProto.FLOAT16)}  # fmt: skip
+_ROUNDED = {
+    (4, TensorProto.DOUBLE), (2, TensorProto.FLOAT), (2, TensorProto.DOUBLE), (8, TensorProto.DOUBLE),
+    (8, TensorProto.FLOAT), (4, TensorProto.FLOAT), (2, TensorProto.FLOAT16), (4, TensorProto.FLOAT16),
+}  # fmt: skip
 _INTEGERS = {
     TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64,
     TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64,
