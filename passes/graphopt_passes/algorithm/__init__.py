@@ -38,6 +38,7 @@ PASSES = passes_of(
     ("resize", "ConvertLinearResizeToChannelsLast"),
     ("masks", "ConvertNanMaskToThresholdedRelu", "ConvertMaskToBounds", "ConvertZeroMaskToProduct"),
     ("masked_softmax", "ConvertMaskedSoftmaxToBounded"),
+    ("repeated", "ConvertRepeatedPixelsToResize"),
     ("movement", "ConvertRepeatedColumnToProduct"),
     ("rows", "ConvertTransposeOfUnits", "ConvertTransposeToRows", "ConvertRollToGather"),
     ("rotary", "ConvertHalvesToRotaryEmbedding", "ConvertPairsToRotaryEmbedding",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,14 @@ def factors_of(node: Node, view: Resize) -> tuple[np.ndarray | None, np.ndarray 
     if stated is not None and stated.array().size:
         return np.array(view.scales, np.float32), None
     return None, np.array([node.result.size(axis) if axis > 1 else view.x.size(axis) for axis in range(4)], np.int64)
+
+
+def repeated(x: Value, scales: Sequence[int], to: NodeBuilder) -> Value:
+    """A value of which each element is repeated along each axis so often: `Resize` from opset 11 on."""
+    absent = np.zeros(0, np.float32) if to.graph.opset() < _ABSENT_SINCE else None
+    factors = np.array(scales, np.float32)
+    modes = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    return to.op("Resize", x, absent, factors, **modes)
 
 
 def resized(node: Node, x: Value | np.ndarray, scales: Any, sizes: Any, to: NodeBuilder) -> Value:
