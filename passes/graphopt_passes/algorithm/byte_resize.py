@@ -35,11 +35,11 @@ class ConvertNearestResizeToCopies(Weighed, OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         view = Resize.of(node)
         x, dims, factors = view.x, view.x.dims(), view.scales
-        if (view.mode, view.coordinates, view.rounding) != ("nearest", "asymmetric", "floor"):
+        if not view.repeats:
             raise Decline("{} does not repeat each pixel", node.result.name)
         if len(dims) != _RANK or len(factors) != _RANK or (factors[0], factors[3]) != (1, 1):
             raise Decline("{} is no image with its channels last", x.name)
-        down, right = (_whole(factor, x) for factor in factors[1:3])
+        down, right = map(int, factors[1:3])
         height, width, channels = (x.size(axis) for axis in (1, 2, 3))
         if down == right == 1 or 0 in (height, width, channels):
             raise Decline("{} is empty, or keeps its size", x.name)
@@ -53,12 +53,6 @@ class ConvertNearestResizeToCopies(Weighed, OpRule):
         made = _repeated(made, (-1, right * width * channels), down, rw)
         shape = (-1, down * height, right * width, channels)
         return rw.replace(node, [rw.op("Reshape", made, np.array(shape, np.int64))])
-
-
-def _whole(factor: float, x: Value) -> int:
-    if factor < 1 or factor != int(factor):
-        raise Decline("{} does not grow by whole factors", x.name)
-    return int(factor)
 
 
 def _repeated(x: Value, shape: Sequence[int], times: int, rw: Rewriter) -> Value:

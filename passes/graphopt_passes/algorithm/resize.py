@@ -254,8 +254,7 @@ class ConvertNearestResizeToFloor(Weighed, OpRule):
             raise Decline
         if (view.coordinates, view.rounding) == ("asymmetric", "floor"):
             raise Decline("{} takes the pixels before: already fast", node.result.name)
-        rounds = view.rounding in ("round_prefer_floor", "round_prefer_ceil")
-        if view.coordinates not in _CENTERED or not rounds:
+        if not view.repeats:
             raise Decline("{} takes other pixels than those before", node.result.name)
         if tuple(view.scales) != (1, 1, 2, 2) or view.x.dtype != TensorProto.FLOAT:
             raise Decline("{} is not doubled: there is no faster kernel", view.x.name)
@@ -263,6 +262,3 @@ class ConvertNearestResizeToFloor(Weighed, OpRule):
         outputs = count(node.result.dims())
         self.weigh(rw, {"kernel": 1, "resize nearest": outputs}, {"kernel": 1, "resize doubled": outputs})
         return rw.set_attr(node, coordinate_transformation_mode="asymmetric", nearest_mode="floor")
-
-
-_CENTERED = frozenset({"half_pixel", "pytorch_half_pixel", "half_pixel_symmetric"})

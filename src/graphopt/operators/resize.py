@@ -21,6 +21,9 @@ _ABSENT_SINCE = 13
 _LARGEST = 2.0**31
 """By more than this no image is made larger."""
 
+_CENTERED = frozenset({"half_pixel", "pytorch_half_pixel", "half_pixel_symmetric"})
+_TO_NEAREST = frozenset({"round_prefer_floor", "round_prefer_ceil"})
+
 
 @dataclass(frozen=True, slots=True)
 class Resize:
@@ -41,6 +44,17 @@ class Resize:
     coordinates: str
     rounding: str
     antialias: bool
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it repeats each pixel as often as an axis grows.
+
+        By whole factors no coordinate that is centered is halfway between two pixels, however it is rounded.
+        """
+        if self.mode != "nearest" or self.antialias or any(factor % 1 for factor in self.scales) or not self.scales:
+            return False
+        centered = self.coordinates in _CENTERED and self.rounding in _TO_NEAREST
+        return centered or (self.coordinates, self.rounding) == ("asymmetric", "floor")
 
     @classmethod
     def of(cls, node: Node) -> Resize:

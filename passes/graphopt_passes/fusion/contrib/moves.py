@@ -17,13 +17,13 @@ Maker: TypeAlias = Callable[[Node, list[Quantized], Quantized, Rewriter], Value]
 """Makes the operator on integers of one that reads dequantized values and whose result is quantized."""
 
 
-def moved(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
-    """The operator itself on the integers, where they stand for the same floats before and after."""
+def moved(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter, **attrs: str) -> Value:
+    """The operator itself, but for some attributes, on integers that stand for the same floats before and after."""
     check_alike(op, operands, output)
     at = range(len(op.inputs))[DATA.get(op.op, slice(None))]
     inputs = list(op.inputs)
     inputs[at.start : at.stop] = [operand.value for operand in operands]
-    return rw.op(op.op_type, *inputs, **op.attrs)
+    return rw.op(op.op_type, *inputs, **{**op.attrs, **attrs})
 
 
 def check_alike(op: Node, operands: list[Quantized], output: Quantized) -> None:
@@ -44,6 +44,8 @@ def _max_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Rewrit
 def _resize(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
     """Copies of elements; the kernel for bytes is faster than that for floats only where it rounds down."""
     resize = Resize.of(op)
+    if resize.repeats and resize.coordinates != "asymmetric":
+        return moved(op, operands, output, rw, coordinate_transformation_mode="asymmetric", nearest_mode="floor")
     if (resize.mode, resize.coordinates, resize.rounding) != ("nearest", "asymmetric", "floor"):
         raise Decline("the kernel for bytes is no faster, or rounds")
     return moved(op, operands, output, rw)
