@@ -151,6 +151,30 @@ def test_a_result_that_fails_where_the_original_runs_is_a_mismatch():
     assert "the original runs, the result fails" in report.cases[0].detail
 
 
+NARROW = {
+    "int64": ("DOUBLE", "FLOAT", "INT32"), "uint64": ("DOUBLE", "UINT32"), "int32": ("FLOAT", "INT16"),
+    "uint32": ("FLOAT", "UINT16"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("through", [(wide, narrow) for wide, each in NARROW.items() for narrow in each])
+@pytest.mark.parametrize("size", ["4", "N", "5,8"])
+def test_integers_that_a_narrower_type_does_not_hold_are_told(through, size):
+    wide, narrow = through
+    signature = f"({wide}[{size}] x) => ({wide}[{size}] y)"
+    there, back = (TensorProto.DataType.Value(name.upper()) for name in (narrow, wide))
+    original = graph(signature, "y = Identity (x)")
+    narrowed = graph(signature, f"z = Cast <to = {there}> (x) y = Cast <to = {back}> (z)")
+    assert verify.compare(original, narrowed).status_of("extreme") == "mismatch"
+    assert verify.compare(original, original, numerics="exact").ok
+
+
+def test_no_wide_integers_where_one_may_say_how_long_something_takes():
+    m = graph("(int64[5,8] x) => (int64[N] y)", "m = ReduceMax <keepdims = 0> (x) y = Range (z, m, o)")
+    m.graph.initializer.extend(numpy_helper.from_array(np.array(n), name) for n, name in ((0, "z"), (1, "o")))
+    assert np.abs(verify.sample_inputs(m, set_name="extreme")["x"]).max() <= 100_000
+
+
 # -- overridable initializers
 
 

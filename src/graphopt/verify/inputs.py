@@ -102,6 +102,7 @@ class Generator:
     _roles: dict[str, tuple[roles.Use, ...]] = field(init=False)
     _constants: dict[str, Array] = field(init=False)
     _told: Told = field(init=False)
+    _may_count: bool = field(init=False)
     _inferred: Shapes | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -113,6 +114,7 @@ class Generator:
         self._constants = roles.small_constants(self.model)
         self._roles = roles.roles_of(self.model, self._constants)
         self._told = told(self.model)
+        self._may_count = roles.may_count(self.model)
 
     def check_names(self, dims: Iterable[str]) -> None:
         """See that there are the symbolic dimensions to which somebody gives sizes.
@@ -241,6 +243,8 @@ class Generator:
         drawn = values.draw(rng, dtype, shape, flavour)
         if flavour in ("ordinary", "extreme"):  # the others have their own few that must not be lost
             drawn = self._told.among(rng, drawn)
+        if flavour == "extreme" and not self._may_count:
+            drawn = values.beyond(rng.spawn(1)[0], drawn)
         return np.abs(drawn) if plan.policy == FLAGS and values.is_float(dtype) else drawn
 
     def _shape(self, spec: Spec, name: str, plan: InputPlan) -> tuple[int, ...]:

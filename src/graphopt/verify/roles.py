@@ -51,6 +51,8 @@ ROLES: Mapping[tuple[str, int], str] = {
     ("QuantizeLinear", 1): "positive", ("DequantizeLinear", 1): "positive", ("BatchNormalization", 4): "positive",
     ("Col2Im", 1): "count", ("Col2Im", 2): "one", ("MelWeightMatrix", 0): "count", ("MelWeightMatrix", 1): "count",
 }  # fmt: skip
+_SIZED = {op for (op, _), role in ROLES.items() if role in ("count", "grid", "ones", "trips")} - {"Slice"} | {"Pad"}
+"""Operators that go on for as long, or allocate as much, as a number says that may have been computed."""
 _AXES_OF_REDUCTION = 1
 _FIRST_SPATIAL = 2
 _OUTWEIGHING = 1e3
@@ -88,6 +90,12 @@ def small_constants(model: onnx.ModelProto) -> dict[str, Array]:
     """The constants of the main graph that have one number, or few."""
     tensors = constant_tensors(model.graph, model.graph.node)
     return {n: onnx.numpy_helper.to_array(t) for n, t in tensors.items() if sum(t.dims) <= 1}
+
+
+def may_count(model: onnx.ModelProto) -> bool:
+    """Whether a model has operators that a large number could keep busy without end."""
+    bodies = (model.graph.node, *(function.node for function in model.functions))
+    return any(node.op_type in _SIZED for body in bodies for node in all_nodes(body))
 
 
 def masks_of(model: onnx.ModelProto) -> set[str]:

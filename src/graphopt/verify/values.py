@@ -22,6 +22,7 @@ _FEW = 8  # integers as few as this may be sizes in disguise: 100 000 of somethi
 _QUIET = 1e-4
 _ROOM_FOR_QUIET = 4  # were it a larger share, the output's range would be that of what is small
 _IMAGE, _FEW_CHANNELS = 2, 2  # axes before those of an image; each of its channels is normalized for itself
+_EDGES = (1 << 53, 1 << 31, 1 << 24)  # what double, 32 bits and float hold all integers up to
 _EDGE_BITS = 16  # integers up to this width use their whole range in the extreme set
 
 
@@ -76,6 +77,18 @@ def draw(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...],
         real, imaginary = (_plain(rng, shape) for _ in range(2))
         return np.asarray((real + 1j * imaginary).astype(dtype))
     return _integers(rng, dtype, shape, flavour)
+
+
+def beyond(rng: np.random.Generator, drawn: Array) -> Array:
+    """The same, but for a few wide integers that are rounded, or wrap around, in a type that holds fewer of them."""
+    if drawn.dtype.kind not in "iu" or drawn.dtype.itemsize * 8 <= _EDGE_BITS or not drawn.size:
+        return drawn
+    most, flat = int(np.iinfo(drawn.dtype).max), drawn.flatten()
+    edges = [edge + 1 for edge in _EDGES if edge < most]
+    places = rng.choice(flat.size, min(flat.size // 2, max(len(edges), flat.size // 50)), replace=False)
+    signs = np.where(flat[places] < 0, -1, 1)
+    flat[places] = (np.resize(np.array(edges, np.int64), len(places)) * signs).astype(drawn.dtype)
+    return flat.reshape(drawn.shape)
 
 
 def numerals(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
