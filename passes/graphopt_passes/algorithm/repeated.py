@@ -15,7 +15,7 @@ from graphopt.rewrite import Decline, Dim, Node, OpRule, Outcome, Rewriter, Valu
 from graphopt_passes.algorithm.work import Weighed, count
 from graphopt_passes.fusion.reshapes import RESHAPES
 
-_COPIES = ("Expand", "Tile")
+_COPIES = ("Expand", "Mul", "Tile")
 _MOVES = (*_COPIES, "Transpose", *RESHAPES)
 _MOST_MOVES = 12
 _LARGEST = 1 << 22
@@ -36,8 +36,9 @@ _Axis = list[_Part]
 class ConvertRepeatedPixelsToResize(Weighed, OpRule):
     """Enlarge images by one `Resize` where `Expand` or `Tile` repeats rows and columns between reshapes.
 
-    Keras writes `UpSampling2D` so, PyTorch what repeats along new axes, einops among it. One thread takes 436 us for
-    an `Expand` of 32 images of 32 by 32 pixels to 64 by 64 and 12 for the `Resize`, which is computed in blocks, too.
+    Keras writes `UpSampling2D` so, PyTorch what repeats along new axes, einops among it; another pass may have made a
+    product with ones of the columns. One thread takes 436 us for an `Expand` of 32 images of 32 by 32 pixels to 64 by
+    64 and 12 for the `Resize`, which can be computed in blocks, too.
     """
 
     # No pattern: how many moves there are is open.
@@ -65,7 +66,7 @@ class ConvertRepeatedPixelsToResize(Weighed, OpRule):
         now, size = Counter[str]({"kernel": len(moves)}), count(dims)
         for move in moves:
             last = move.operand(0).dims()[-1:] == (1,) and move.result.dims()[-1:] != (1,)
-            kind = f"{move.op.lower()} last" if last else "element"
+            kind = f"{move.op.lower()} last" if last and move.op != "Mul" else "element"
             now[kind] += count(move.result.dims()) if move.op in _COPIES else 0
         kind, turned = "resize doubled" if scales[2:] == [2, 2] else "resize nearest", perm != sorted(perm)
         again = turned and not any(move.op == "Transpose" for move in moves)
@@ -101,8 +102,8 @@ def _behind(axes: list[_Axis], move: Node) -> list[_Axis]:
     dims, old = move.result.dims(), move.operand(0).dims()
     if move.op in RESHAPES:
         return _regrouped([part for axis in axes for part in axis], dims, move)
-    if len(old) != len(dims):
-        raise Decline("{} gets more axes", move.operand(0).name)
+    if len(old) != len(dims) or (move.op == "Mul" and not (move.operand(1).array() == 1).all()):
+        raise Decline("{} gets more axes, or is multiplied by other numbers than 1", move.operand(0).name)
     ratios = [1 if size is not None and size == before else size for size, before in zip(dims, old, strict=True)]
     times = move.operand(1).ints() if move.op == "Tile" else ratios
     if any(number != 1 and (axis or not isinstance(number, int)) for axis, number in zip(axes, times, strict=True)):
