@@ -127,7 +127,7 @@ class OwnSubject(Subject):
 
     Args:
         level: a level.
-        passes: a pipeline that takes its place.
+        passes: a pipeline that takes its place, or passes, which are repeated until nothing changes.
         explain: collect why passes declined.
         numerics: the ceiling for passes of a level.
         target: the machine that layout passes write for; the present one when "".
@@ -143,7 +143,8 @@ class OwnSubject(Subject):
         self.settings: dict[str, Any] = {
             "numerics": Numerics.FAST if passes else numerics, "target": target or None, "explain": explain,
         }  # fmt: skip
-        self.manager = PassManager(level, passes=passes, **self.settings)
+        at_rest = passes if passes is None or "(" in passes else f"repeat({{{passes}}})"  # passes run once may not be
+        self.manager = PassManager(level, passes=at_rest, **self.settings)
 
     def optimize(self, model: onnx.ModelProto) -> Optimized:
         """Optimize; a pass that raises is a fault, although its work is undone."""
