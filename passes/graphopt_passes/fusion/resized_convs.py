@@ -56,6 +56,7 @@ class MoveConvBeforeResize(Weighed, OpRule):
     # No pattern: any number of parts may be joined.
     ops = ("Conv", _FUSED)
     sources = ("Concat", "Resize")
+    needs = (("Resize",),)
     opsets = "11-"
     numerics = Numerics.ROUNDING
 
