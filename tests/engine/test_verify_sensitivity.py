@@ -208,3 +208,27 @@ def test_as_many_steps_as_the_original_moves_by_itself(steps: str, ok: bool) -> 
     """Here the first of two numbers between steps moves in nearly every run, and hides what the second may become."""
     texts = (QUANTIZED.replace("BODY", body).replace("LAST", steps) for body in (AVERAGED, CONVOLVED))
     assert compare(*map(onnx.parser.parse_model, texts), seed=4, sets=["ordinary"]).ok == ok
+
+
+NEAR_ZERO = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[512] x) => (float[512] y)
+<float third = {0.33333334}, float three = {3}, float lower = {LOWER}>
+{
+  SCALED
+  s = Sigmoid (v)
+  p = Mul (v, s)
+  q = Add (p, lower)
+  y = Floor (q)
+}
+"""
+
+
+@pytest.mark.parametrize(("lower", "ok"), [("0", True), ("-20", False)])
+def test_the_kernel_of_sigmoid_is_off_either_way_next_to_zero(lower: str, ok: bool) -> None:
+    """What it leaves there decides between two integers, and one last bit of its operand what it leaves."""
+    scaled = NEAR_ZERO.replace("SCALED", "u = Mul (x, third) v = Mul (u, three)").replace("LOWER", "0")
+    plain = NEAR_ZERO.replace("SCALED", "v = Identity (x)").replace("LOWER", lower)
+    given = {"x": np.linspace(-17.5, -16, 512, dtype=np.float32)}
+    assert compare(*map(onnx.parser.parse_model, (scaled, plain)), inputs=given).ok == ok
+    assert compare(*map(onnx.parser.parse_model, (plain, scaled)), inputs=given).ok == ok

@@ -27,7 +27,10 @@ _SHAPING = frozenset({("Resize", 1), ("Resize", 2), ("Upsample", 1)})
 _EXPONENT = ("Pow", 1)
 """Moved in its last bit, an exponent of 2 makes NaN of negative numbers, and what is NaN then is granted anything."""
 _COARSE = {"Sigmoid": 2.0**-24}
-"""By how much the runtime's kernel for float32 is off, wherever the result is: next to zero that is all there is."""
+"""By how much the runtime's kernel for float32 is off either way, but not below zero, wherever the result is: next to
+it that is all there is."""
+_COARSELY = 2 / 3
+"""How often a result is moved by so much."""
 _QUANTIZING = ("DynamicQuantize", "QAttention", "QGemm", "QLinear", "QuantizeLinear")
 """How names of operators begin whose results are rounded to steps."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -187,11 +190,13 @@ def _scale_intermediates(model: onnx.ModelProto, number: int, fixed: set[str]) -
             model.graph.initializer.append(scale)
             node.output[i] = f"{name}{_SUFFIX}"
             nodes.append(onnx.helper.make_node("Mul", [node.output[i], scale.name], [name]))
-            if (step := _COARSE.get(node.op_type)) and dtype == np.float32 and rng.random() < 0.5:
+            if (step := _COARSE.get(node.op_type)) and dtype == np.float32 and rng.random() < _COARSELY:
                 nodes[-1].output[0] = f"{name}{_SUFFIX}.scaled"
-                off = onnx.numpy_helper.from_array(np.array(step, np.float32), f"{name}{_SUFFIX}.step")
-                model.graph.initializer.append(off)
-                nodes.append(onnx.helper.make_node("Add", [nodes[-1].output[0], off.name], [name]))
+                off = np.array(step if rng.random() < 0.5 else -step, np.float32)
+                model.graph.initializer.append(onnx.numpy_helper.from_array(off, f"{name}{_SUFFIX}.step"))
+                moved = f"{name}{_SUFFIX}.moved"
+                nodes.append(onnx.helper.make_node("Add", [nodes[-1].output[0], f"{name}{_SUFFIX}.step"], [moved]))
+                nodes.append(onnx.helper.make_node("Relu", [moved], [name]))
     kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del model.graph.node[:]
     model.graph.node.extend(kept)
