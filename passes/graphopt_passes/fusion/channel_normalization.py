@@ -52,7 +52,8 @@ class ConvertGroupsToInstanceNormalization(Weighed, PatternRule):
             raise Decline("the axes of {} that are normalized do not lie on both sides of one", m.x.name)
         batch, groups = m.x.dims()[0], m.x.size(kept[1])
         size = size_of(m.x)
-        if not groups or 0 in m.x.dims():
+        # Of no numbers the kernel reads the first one, which ends the process.
+        if 0 in (batch, groups, *map(m.x.size, axes)):
             raise Decline("{} is empty", m.x.name)
         self.weigh(rw, {"kernel": 7, "element": 3 * size, "reduce": 2 * size}, {"kernel": 5, "element": 3 * size})
         moved = Transpose(m.x, (*kept, *range(kept[1] + 1, rank), *range(1, kept[1])))
