@@ -50,6 +50,17 @@ def test_norms_have_groups_in_branches_that_nobody_takes_too() -> None:
     assert not is_usual(model, feed)
 
 
+def test_a_cast_of_two_is_one_that_the_runtime_takes() -> None:
+    """It takes a `Cast` of half precision away where the next one gives the same, and does not look at it then."""
+    text = """
+    <ir_version: 10, opset_import: ["" : 21]>
+    g (float16[2] x) => (float[2] y) { n = Mul (x, x) a = Cast <to = TO, saturate = 0> (n) y = Cast <to = 1> (a) }
+    """
+    feed = {"x": np.ones(2, np.float16)}
+    assert not is_usual(onnx.parser.parse_model(text.replace("TO", "1")), feed)
+    assert is_usual(onnx.parser.parse_model(text.replace("TO", "17")), feed)
+
+
 def test_elements_joined_in_a_branch_fit_where_they_are_computed() -> None:
     text = """
     <ir_version: 8, opset_import: ["" : 18]>

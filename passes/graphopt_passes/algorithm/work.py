@@ -216,6 +216,7 @@ class Weighed(Rule):
     """
 
     level: ClassVar[Level] = Level.EXTENDED
+    opsets: ClassVar[str] = "7-"  # before, ONNX Runtime has no kernels for most operators that compute elements
 
     def weigh(self, rw: Rewriter, now: Work, then: Work) -> None:
         """Decline unless another form is faster than the operators as they are, by more than the model's error."""

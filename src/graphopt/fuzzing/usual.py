@@ -19,15 +19,20 @@ from graphopt.verify.values import Array
 def is_usual(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
     """Whether the runtime computes what the standard says, as far as that is known of single operators."""
     asked = (_joins_fit, _sums_something, _gathers_single_strings, _branches_agree, _windows_fit)
-    return _groups_exist(model) and all(ask(model, feed) for ask in asked)
-
-
-def _groups_exist(model: onnx.ModelProto) -> bool:
-    """Whether every norm of groups has some; the runtime looks at those in branches that nobody takes only at times."""
     functions = (node for function in model.functions for node in function.node)
     nodes = (node for graph in graphs_of(model.graph) for node in graph.node)
-    norms = [node for node in (*nodes, *functions) if node.op_type == "GroupNormalization"]
-    return all(each.i > 0 for node in norms for each in node.attribute if each.name == "num_groups")
+    return not any(map(_is_refused, (*nodes, *functions))) and all(ask(model, feed) for ask in asked)
+
+
+def _is_refused(node: onnx.NodeProto) -> bool:
+    """Whether the runtime refuses a node, but for places where it does not look at it.
+
+    A norm of no groups is in a branch that nobody takes, or one `Cast` is left of two of which the other is refused.
+    """
+    stated = {attribute.name: attribute.i for attribute in node.attribute}
+    if node.op_type == "Cast":
+        return stated.get("saturate", 1) == 0 and "FLOAT8" not in TensorProto.DataType.Name(stated.get("to", 0))
+    return node.op_type == "GroupNormalization" and stated.get("num_groups", 1) <= 0
 
 
 _POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
