@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from graphopt.errors import Decline
 from graphopt.ir import Dim, Node, Value
@@ -11,6 +12,12 @@ from graphopt.records import dataclass
 
 SETTINGS = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
 """Attributes that say how a window moves."""
+
+
+def settings_of(node: Node) -> dict[str, Any]:
+    """Those attributes of an operator, without pads that are not read: a pool may have them beside `auto_pad`."""
+    ignored = node.attr("auto_pad", "NOTSET") != "NOTSET"
+    return {name: None if name == "pads" and ignored else node.attrs.get(name) for name in SETTINGS}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from onnx import TensorProto
 
 from graphopt.operators import Pool, Reduction
-from graphopt.operators.window import SETTINGS
+from graphopt.operators.window import settings_of
 from graphopt.rewrite import Decline, Node, Rewriter, Value
 from graphopt_passes.fusion.contrib.moves import Maker
 from graphopt_passes.fusion.contrib.operands import DOMAIN, X86
@@ -44,8 +43,8 @@ def _average_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Re
         raise Decline("an average of {} is faster on floats", window)
     weight = rw.constant(np.ones((channels, 1, *pool.kernel), np.int8))
     part, zero = rw.constant(np.array(1 / window, np.float32)), rw.constant(np.array(0, np.int8))
-    attrs: dict[str, Any] = {name: op.attrs.get(name) for name in SETTINGS}
-    return rw.op("QLinearConv", *x.read(rw), weight, part, zero, *output.written(rw), group=channels, **attrs)
+    moved = settings_of(op)
+    return rw.op("QLinearConv", *x.read(rw), weight, part, zero, *output.written(rw), group=channels, **moved)
 
 
 def _global_average_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:

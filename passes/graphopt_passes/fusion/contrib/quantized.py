@@ -10,7 +10,7 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.ir.types import element_count
-from graphopt.operators.window import SETTINGS, Window
+from graphopt.operators.window import Window, settings_of
 from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.averages import AVERAGES
 from graphopt_passes.fusion.contrib.constants import floats_of
@@ -220,7 +220,7 @@ def _conv(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) 
     check_gathered(op, operands[1].value)
     inner = tuple(range(1, operands[1].value.rank or 1))
     weight, bias = _product(op, operands, output, rw, scales=0, added=inner)
-    attrs: dict[str, Any] = {name: op.attrs.get(name) for name in ("group", *SETTINGS)}
+    attrs = {"group": op.attrs.get("group"), **settings_of(op)}
     return rw.op("QLinearConv", *x.read(rw), *weight.read(rw), *output.written(rw), bias, **attrs)
 
 
