@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from math import prod
 
@@ -11,7 +12,7 @@ from onnx import TensorProto
 from graphopt.operators.resize import Resize
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.resize import by_products
-from graphopt_passes.algorithm.work import Weighed, count
+from graphopt_passes.algorithm.work import Weighed, Work, count
 from graphopt_passes.fusion.contrib.operands import NEWEST_OF_BYTES
 from graphopt_passes.fusion.contrib.parameters import BYTES
 
@@ -61,46 +62,8 @@ def _repeated(x: Value, shape: Sequence[int], times: int, rw: Rewriter) -> Value
     return rw.op("Concat", *[rows] * times, axis=1)
 
 
-class ConvertByteResizeToProducts(Weighed, OpRule):
-    """Make images of bytes larger linearly by products of floats with the weights of columns and of rows.
-
-    Where they grow by powers of 2, to at most 16384 times as many pixels, all weights and sums are exact, and are cut
-    off to integers as before.
-    """
-
-    ops = ("Resize",)
-    opsets = f"11-{NEWEST_OF_BYTES}"
-
-    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        view = Resize.of(node)
-        x, dims = view.x, view.x.dims()
-        if x.dtype not in BYTES or view.mode != "linear":
-            raise Decline
-        if len(dims) != _RANK or len(view.scales) != _RANK or view.scales[:2] != (1, 1):
-            raise Decline("{} is no image with its channels first", x.name)
-        if view.coordinates not in _FIXED or view.antialias or not all(map(_doubles, view.scales)):
-            raise Decline("{} does not grow by powers of 2, or its weights are not exact", x.name)
-        if prod(view.scales) > _MOST_COPIES:
-            raise Decline("{} grows {:g} times: sums are not exact", x.name, prod(view.scales))
-        sizes = node.result.sizes()
-        if 0 in sizes or x.sizes()[:2] != sizes[:2]:
-            raise Decline("{} is empty", node.result.name)
-        (height, width), (rows, columns) = x.sizes()[2:], sizes[2:]
-        images, written, read = count(sizes[:2]), count(sizes), count(dims)
-        products = images * (height * width * columns + height * columns * rows)
-        self.weigh(
-            rw, {"kernel": 1, "resize linear of bytes": written},
-            {"kernel": 4, "bytes to floats": read, "product": products, "read": written, "floats to bytes": written},
-        )  # fmt: skip
-        made = by_products(node, view, rw.op("Cast", x, to=TensorProto.FLOAT), rw)
-        return rw.replace(node, [rw.op("Cast", made, to=x.dtype)])
-
-
-class ConvertByteResizeToFloats(Weighed, OpRule):
-    """Resize images of bytes linearly as floats, which the kernel for bytes computes too, pixel by pixel.
-
-    It cuts them off to integers as a `Cast` does, so that every byte stays the same.
-    """
+class _LinearOfBytes(Weighed, OpRule):
+    """Another form of a linear `Resize` of bytes: on floats, which are cut off to integers as its kernel does."""
 
     ops = ("Resize",)
     opsets = f"11-{NEWEST_OF_BYTES}"
@@ -113,16 +76,57 @@ class ConvertByteResizeToFloats(Weighed, OpRule):
             raise Decline
         if len(dims) != _RANK or len(view.scales) != _RANK or view.scales[:2] != (1, 1):
             raise Decline("{} is no image with its channels first", x.name)
+        work, written = self.work(node, view), count(node.result.dims())
+        casts = {"bytes to floats": count(dims), "floats to bytes": written}
+        self.weigh(rw, {"kernel": 1, "resize linear of bytes": written}, {**casts, **work})
+        made = self.write(node, view, rw.op("Cast", x, to=TensorProto.FLOAT), rw)
+        return rw.replace(node, [rw.op("Cast", made, to=x.dtype)])
+
+    @abstractmethod
+    def work(self, node: Node, view: Resize) -> Work:
+        """What the form takes beside both casts; declines where it would not give every byte."""
+
+    @abstractmethod
+    def write(self, node: Node, view: Resize, floats: Value, rw: Rewriter) -> Value:
+        """The image of floats resized."""
+
+
+class ConvertByteResizeToProducts(_LinearOfBytes):
+    """Make images of bytes larger linearly by products of floats with the weights of columns and of rows.
+
+    Where they grow by powers of 2, to at most 16384 times as many pixels, all weights and sums are exact, and are cut
+    off to integers as before.
+    """
+
+    def work(self, node: Node, view: Resize) -> Work:
+        x, sizes = view.x, node.result.sizes()
+        if view.coordinates not in _FIXED or view.antialias or not all(map(_doubles, view.scales)):
+            raise Decline("{} does not grow by powers of 2, or its weights are not exact", x.name)
+        if prod(view.scales) > _MOST_COPIES:
+            raise Decline("{} grows {:g} times: sums are not exact", x.name, prod(view.scales))
+        if 0 in sizes or x.sizes()[:2] != sizes[:2]:
+            raise Decline("{} is empty", node.result.name)
+        (height, width), (rows, columns) = x.sizes()[2:], sizes[2:]
+        products = count(sizes[:2]) * (height * width * columns + height * columns * rows)
+        return {"kernel": 4, "product": products, "read": count(sizes)}
+
+    def write(self, node: Node, view: Resize, floats: Value, rw: Rewriter) -> Value:
+        return by_products(node, view, floats, rw)
+
+
+class ConvertByteResizeToFloats(_LinearOfBytes):
+    """Resize images of bytes linearly as floats, which the kernel for bytes computes too, pixel by pixel.
+
+    It cuts them off to integers as a `Cast` does, so that every byte stays the same.
+    """
+
+    def work(self, node: Node, view: Resize) -> Work:
         if view.antialias or view.coordinates == "tf_crop_and_resize":
             raise Decline("{} is filtered in integers, or resizes a region", node.result.name)
-        read, written = count(dims), count(node.result.dims())
-        self.weigh(
-            rw, {"kernel": 1, "resize linear of bytes": written},
-            {"kernel": 3, "bytes to floats": read, "resize linear": written, "floats to bytes": written},
-        )  # fmt: skip
-        floats = rw.op("Cast", x, to=TensorProto.FLOAT)
-        made = rw.op("Resize", floats, *node.inputs[1:], **node.attrs)
-        return rw.replace(node, [rw.op("Cast", made, to=x.dtype)])
+        return {"kernel": 3, "resize linear": count(node.result.dims())}
+
+    def write(self, node: Node, view: Resize, floats: Value, rw: Rewriter) -> Value:
+        return rw.op("Resize", floats, *node.inputs[1:], **node.attrs)
 
 
 def _doubles(factor: float) -> bool:
