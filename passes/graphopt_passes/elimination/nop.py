@@ -8,7 +8,7 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.operators import Cut, Reduction, Reshape, Selection
-from graphopt.operators.resize import stated_scales
+from graphopt.operators.resize import Resize, stated_scales
 from graphopt.operators.transpose import Transpose, keeps_order
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter
 
@@ -225,7 +225,7 @@ class EliminateNopResize(ChangesNothing):
                 raise Decline("a scale is not 1")
         elif node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
             raise Decline("the aspect ratio is kept")
-        elif not x.has_shape_of(y):
+        elif not x.has_shape_of(y) and set(Resize.of(node).scales) != {1.0}:
             raise Decline("the sizes of {} are not known to be those of {}", y.name, x.name)
 
 
