@@ -2,7 +2,7 @@
 
 python -m benchmarks.fuzzing run FOLDER --seed SEED --minutes 45   three sessions below the folder, then the tables
 python -m benchmarks.fuzzing write FOLDER...                       the tables from the folders of sessions
-python -m benchmarks.fuzzing keep FOLDER...                        what they counted, into benchmarks/results/fuzzing
+python -m benchmarks.fuzzing keep FOLDER...                        what they counted, and the page of passes from it
 
 What `run` is told again goes on where it was. The pages are written between lines of `<!-- ... -->`. Kept sessions are
 in the table of passes, and the session `passes` goes on from what they lack.
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 KEPT = results.RESULTS / "fuzzing"
-"""What sessions counted, each with the revision that it ended with."""
+"""What sessions counted, each with the revision that it ended at."""
 
 
 def keep(reports: list[dict[str, Any]]) -> None:
@@ -72,6 +72,7 @@ def keep(reports: list[dict[str, Any]]) -> None:
         findings = [{**each, "model": None, "text": "", "feed": {}} for each in report["findings"]]
         told = {**report, "findings": findings, "revision": here["revision"], "processor": here["processor"]}
         (KEPT / f"{report['seed']}.json").write_text(json.dumps(told, indent=0) + "\n")
+    write_passes([])
 
 
 def kept(besides: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -114,8 +115,13 @@ def write(reports: list[dict[str, Any]]) -> None:
     }.items():  # fmt: skip
         text = _between(text, name, lines)
     page.write_text(text)
-    page, all_own = DOCS / "fuzzing-passes.md", kept(own)
-    page.write_text(_between(page.read_text(), "passes", [*sessions(all_own), "", *passes(all_own)]))
+    write_passes(own)
+
+
+def write_passes(besides: list[dict[str, Any]]) -> None:
+    """Put the table of passes into its page, of the sessions that were kept and others."""
+    page, reports = DOCS / "fuzzing-passes.md", kept(besides)
+    page.write_text(_between(page.read_text(), "passes", [*sessions(reports), "", *passes(reports)]))
 
 
 def _between(text: str, name: str, lines: list[str]) -> str:
