@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from graphopt.fuzzing.building import Sample
-from graphopt.fuzzing.stepwise import CutValue
+from graphopt.fuzzing.stepwise import FEW, CutValue, after_steps
 from graphopt.fuzzing.subjects import Optimized, OwnSubject
 from graphopt.fuzzing.verdicts import Judge, Verdict
 
@@ -216,3 +216,12 @@ def test_halves_next_to_halfway_may_come_to_the_other_integer(added: str, kind: 
     judge = Judge(Sample(original, [{"x": np.linspace(-6, 6, 4000, dtype=np.float16).reshape(1, -1)}]))
     found = judge.of(OwnSubject("all"), Optimized(other), again=False, once_more=False)
     assert (found and found.kind) == kind
+
+
+def test_a_product_of_bytes_may_give_floats_and_have_no_scale_for_them() -> None:
+    text = """g (uint8[2,2] x) => (float[2,2] y)
+    <float s = {0.5}, uint8 z = {3}, int8[2,2] w = {1, 2, 3, 4}, int8 o = {0}, float t = {2}>
+    { p = com.microsoft.QGemm (x, s, z, w, s, o) y = Mul (p, t) }"""
+    twice = text.replace("y = Mul (p, t)", "y = Add (p, p)").replace("(x, s, z, w, s, o)", "(x, s, z, w, s, z0)")
+    other = parsed(twice.replace("int8 o = {0}", "int8 z0 = {1}"))
+    assert after_steps(parsed(text), other, {"x": np.full((2, 2), 7, np.uint8)}, FEW) is None

@@ -217,11 +217,12 @@ def _nudged(model: onnx.ModelProto, by: float) -> onnx.ModelProto:
     halves = {tensor.name for tensor in model.graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT16}
     for node in model.graph.node:
         changed = onnx.NodeProto.FromString(node.SerializeToString())
-        at = _RESULT_SCALES.get(node.op_type)
+        at = _RESULT_SCALES.get(node.op_type, len(node.input))
+        scale = "".join(node.input[at : at + 1])  # none where a product gives floats
         # A factor next to 1 is 1 to halves, and what they divide is seen by itself.
-        if at is not None and node.input[at] not in halves:
+        if scale and scale not in halves:
             changed.input[at] = f"{node.output[0]}{_SCALED}"
-            copy.graph.node.append(onnx.helper.make_node("Mul", [node.input[at], _SCALED], [changed.input[at]]))
+            copy.graph.node.append(onnx.helper.make_node("Mul", [scale, _SCALED], [changed.input[at]]))
         copy.graph.node.append(changed)
     return copy
 
