@@ -58,9 +58,11 @@ def _scaled(array: np.ndarray, row: np.ndarray | float, name: str) -> np.ndarray
     """An array with its last axis scaled, in float64; declines where a number becomes too small for its type."""
     with np.errstate(all="ignore"):
         wide = array.astype(np.float64) * row
+        gone = wide.astype(array.dtype) == 0  # of which an infinity makes NaN
     smallest = np.finfo(array.dtype).tiny
     before, after = np.abs(array), np.abs(wide)
-    if bool(((after < smallest) & (before >= smallest) & (np.asarray(row) != 0)).any()):
+    small = ((after < smallest) & (before >= smallest)) | (gone & (before > 0))
+    if bool((small & (np.asarray(row) != 0)).any()):
         raise Decline("the new {} leave the range of their element type", name)
     return wide
 
