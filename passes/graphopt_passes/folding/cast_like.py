@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from onnx import TensorProto
-
+from graphopt.ir import FLOAT8_TYPES
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter
-
-_FLOAT8 = (
-    TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E4M3FNUZ, TensorProto.FLOAT8E5M2, TensorProto.FLOAT8E5M2FNUZ,
-)  # fmt: skip
 
 _FLOAT8E8M0 = 24
 """Not every onnx that is supported names it."""
 
-_MEANT_FOR = {"saturate": _FLOAT8, "round_mode": (_FLOAT8E8M0,)}
+_MEANT_FOR = {"saturate": FLOAT8_TYPES, "round_mode": (_FLOAT8E8M0,)}
 """The element types for which an attribute of `Cast` means something."""
 
 

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.ir import Model
+from graphopt.ir import FLOAT8_TYPES, Model
 from graphopt.operators.quantizing import is_in_singles
 from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.constants import floats_of
@@ -27,9 +27,6 @@ _MOST = 2**30
 _STORED = {"DequantizeLinear": 0, f"{DOMAIN}::DequantizeLinear": 0, f"{DOMAIN}::MatMulNBits": 1}
 """Operators that read integers as floats, and which operand these are."""
 _INTEGERS = frozenset(BYTES) | NARROW
-_SMALL_FLOATS = frozenset({
-    TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E4M3FNUZ, TensorProto.FLOAT8E5M2, TensorProto.FLOAT8E5M2FNUZ,
-})  # fmt: skip
 _totals: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
 _FUSED = f"{DOMAIN}::FusedConv"
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", _FUSED})
@@ -102,7 +99,7 @@ def check_growth(stored: Value, rw: Rewriter) -> None:
     total = _totals.get(model)
     if total is None:
         read = {node.operand(_STORED[node.op]) for node in model.nodes() if node.op in _STORED}
-        sizes = (4 * prod(each.sizes()) for each in read if each.is_const and each.dtype in _INTEGERS | _SMALL_FLOATS)
+        sizes = (4 * prod(each.sizes()) for each in read if each.is_const and each.dtype in _INTEGERS | FLOAT8_TYPES)
         total = _totals[model] = sum(size for size in sizes if size <= _LARGEST)
     if total > _MOST:
         raise Decline("all bytes that are read as floats would take {} bytes as these", total)
@@ -153,10 +150,10 @@ def _is_quantized(value: Value) -> bool:
 def _floats(node: Node) -> np.ndarray:
     """What a constant stands for, computed as the kernel does."""
     stored, scale, size = node.operand(0), node.operand(1), int(node.attr("block_size", 0))
-    small = stored.dtype in _SMALL_FLOATS
+    small = stored.dtype in FLOAT8_TYPES
     if not small and not size:
         return floats_of(dequantized(node.result))
-    if stored.dtype not in _INTEGERS | _SMALL_FLOATS or scale.dtype != TensorProto.FLOAT or not is_in_singles(node):
+    if stored.dtype not in _INTEGERS | FLOAT8_TYPES or scale.dtype != TensorProto.FLOAT or not is_in_singles(node):
         raise Decline("{} has no bytes or less with scales of float32", stored.name)
     array, scales, zero = stored.array().astype(np.float32), scale.array(), node.input(2)
     zeros = np.zeros(scales.shape, np.float32) if zero is None else zero.array().astype(np.float32)

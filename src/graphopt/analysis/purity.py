@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from onnx import TensorProto
 
 from graphopt.errors import Decline
-from graphopt.ir import Model, Node
+from graphopt.ir import FLOAT8_TYPES, Model, Node
 from graphopt.ir.schema import RUNTIMES_OWN, op_schema
 
 _RANDOM = frozenset({
@@ -56,7 +56,7 @@ quantized is a constant of a narrower type, and smaller."""
 
 _STORED = frozenset({
     TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto.INT16, TensorProto.UINT4, TensorProto.INT4,
-    TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E4M3FNUZ, TensorProto.FLOAT8E5M2, TensorProto.FLOAT8E5M2FNUZ,
+    *FLOAT8_TYPES,
 })  # fmt: skip
 """What weights are quantized to."""
 

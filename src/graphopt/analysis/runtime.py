@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from graphopt.errors import ModelError
-from graphopt.ir import Node, Tensor, Value
+from graphopt.ir import FLOAT8_TYPES, Node, Tensor, Value
 from graphopt.ir.flush import emit
 from graphopt.ir.numpy_types import numpy_type
 
@@ -18,15 +18,9 @@ _FED_FROM = 1 << 16
 
 _FEEDABLE = frozenset("fiub")
 
-_EIGHT_BITS = frozenset({
-    onnx.TensorProto.FLOAT8E4M3FN, onnx.TensorProto.FLOAT8E4M3FNUZ,
-    onnx.TensorProto.FLOAT8E5M2, onnx.TensorProto.FLOAT8E5M2FNUZ,
-})  # fmt: skip
-"""Element types of whose results the runtime gives the bytes."""
-
 _WIDE: dict[int | None, int] = {
     onnx.TensorProto.INT4: onnx.TensorProto.INT8, onnx.TensorProto.UINT4: onnx.TensorProto.UINT8,
-    **dict.fromkeys(_EIGHT_BITS - {onnx.TensorProto.FLOAT8E4M3FN}, onnx.TensorProto.FLOAT),
+    **dict.fromkeys(FLOAT8_TYPES - {onnx.TensorProto.FLOAT8E4M3FN}, onnx.TensorProto.FLOAT),
     onnx.TensorProto.BFLOAT16: onnx.TensorProto.FLOAT,
 }  # fmt: skip
 """Element types of which the runtime may give no results, and those that these are cast to, which hold all of them."""
@@ -55,7 +49,7 @@ def _tensor(value: Value, array: np.ndarray) -> Tensor:
     if value.dtype is None or array.dtype.kind == "O":
         return Tensor.from_array(array, value.dtype)
     expected = numpy_type(value.dtype)
-    if array.dtype == np.uint8 and expected.itemsize == 1 and value.dtype in _EIGHT_BITS:
+    if array.dtype == np.uint8 and expected.itemsize == 1 and value.dtype in FLOAT8_TYPES:
         array = array.view(expected)
     if value.dtype in _WIDE:
         array = array.astype(expected)

@@ -44,11 +44,11 @@ def _max_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Rewrit
 def _resize(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
     """Copies of elements; the kernel for bytes is faster than that for floats only where it rounds down."""
     resize = Resize.of(op)
-    if resize.repeats and resize.coordinates != "asymmetric":
-        return moved(op, operands, output, rw, coordinate_transformation_mode="asymmetric", nearest_mode="floor")
-    if (resize.mode, resize.coordinates, resize.rounding) != ("nearest", "asymmetric", "floor"):
+    if (resize.mode, resize.coordinates, resize.rounding) == ("nearest", "asymmetric", "floor"):
+        return moved(op, operands, output, rw)
+    if not resize.repeats:
         raise Decline("the kernel for bytes is no faster, or rounds")
-    return moved(op, operands, output, rw)
+    return moved(op, operands, output, rw, coordinate_transformation_mode="asymmetric", nearest_mode="floor")
 
 
 def _pad(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
