@@ -118,19 +118,13 @@ def write() -> str:
     kept = results.load(KIND)
     assert kept is not None, "nothing is measured yet"
     rows = [row for row in kept["data"] if "failed" not in row]
-    parts = [_HEAD, stated(kept["machine"], rows)]
-    worse = [
-        [row["network"], row["processor"], str(row["threads"]), said] for said, row in slower_than_before(rows)
-    ]  # fmt: skip
-    if worse:
-        head = ["network", "processor", "threads", "graphopt / runtime"]
-        parts += ["Slower than when it was measured before:", grid(head, worse)]
+    parts = [_HEAD, stated(kept["machine"], rows), slower_than_before(rows)]
     for where, own in by_place(rows):
         parts += _of_place(own, where)
     failed = [[row["network"], row["failed"].replace("|", "/")] for row in kept["data"] if "failed" in row]
     if failed:
         parts += ["## Not measured", grid(["network", "why"], failed)]
-    PAGE.write_text("\n\n".join(parts) + "\n")
+    PAGE.write_text("\n\n".join(part for part in parts if part) + "\n")
     return str(PAGE)
 
 

@@ -70,7 +70,7 @@ def write() -> str:
     kept = results.load("quantized")
     assert kept is not None, "nothing is measured yet"
     rows = [row for row in kept["data"] if "failed" not in row]
-    parts = [_HEAD, stated(kept["machine"], rows), _worse(rows)]
+    parts = [_HEAD, stated(kept["machine"], rows), slower_than_before(rows, ("network", "scheme"))]
     for where, own in by_place(rows):
         parts += [f"## On {where}", _summary(own), _slower(own)]
     for where, own in by_place(rows):
@@ -83,15 +83,6 @@ def write() -> str:
         parts.append("## Not measured\n\n" + grid(["network", "scheme", "why"], [_why(row) for row in failed]))
     PAGE.write_text("\n\n".join(part for part in parts if part) + "\n")
     return str(PAGE)
-
-
-def _worse(rows: list[Row]) -> str:
-    """What got slower since it was measured before."""
-    lines = [[row["network"], row["scheme"], said] for said, row in slower_than_before(rows)]
-    if not lines:
-        return ""
-    head = ["network", "scheme", "graphopt / runtime"]
-    return "Slower than when it was measured before:\n\n" + grid(head, lines)
 
 
 def _why(row: Row) -> list[str]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.table import figure, grid
 from graphopt.audit.bench import Variant, open_variant
 
 _LEAST_ROUNDS = 7
@@ -153,8 +154,20 @@ SLOWER = 1.03
 """What takes so much longer than when it was measured before is listed first."""
 
 
-def slower_than_before(rows: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
-    """Rows whose share of the runtime's time has grown, the worst first, each with what is said of it."""
+def slower_than_before(rows: list[dict[str, Any]], named: tuple[str, ...] = ("network",)) -> str:
+    """A table of the rows whose share of the runtime's time has grown, the worst first; nothing where none has.
+
+    Args:
+        rows: what was measured.
+        named: the keys of a row that say what it is, beside its processor and threads.
+    """
     found = [row for row in rows if "before" in row and ratio(row) > SLOWER * row["before"]]
+    if not found:
+        return ""
     found.sort(key=lambda row: row["before"] / ratio(row))
-    return [(f"{row['before']:.3f} before, {ratio(row):.3f} now", row) for row in found]
+    lines = []
+    for row in found:
+        place = [row["processor"], str(row.get("threads", 1))]
+        lines.append([*(row[key] for key in named), *place, figure(row["before"]), figure(ratio(row))])
+    head = [*named, "processor", "threads", "graphopt / runtime before", "now"]
+    return "Slower than when it was measured before:\n\n" + grid(head, lines)
