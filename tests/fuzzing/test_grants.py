@@ -7,7 +7,14 @@ import onnx
 import pytest
 
 from graphopt.fuzzing.building import Sample
-from graphopt.fuzzing.grants import counts_floats, no_farther, overflows_integers, planned_wrongly, reads_unwritten
+from graphopt.fuzzing.grants import (
+    counts_floats,
+    no_farther,
+    overflows_integers,
+    overwrites,
+    planned_wrongly,
+    reads_unwritten,
+)
 from graphopt.fuzzing.subjects import Optimized, OwnSubject
 from graphopt.fuzzing.verdicts import Judge
 from graphopt.manager import PassManager
@@ -179,6 +186,18 @@ def test_what_saturates_neither_way_is_not_judged(saturate: int, *, unwritten: b
     text = f"""<ir_version: 10, opset_import: ["" : 22]> g (int32[1] x) => (float[1] y)
         {{ y = Cast <to = 1, saturate = {saturate}> (x) }}"""
     assert reads_unwritten(onnx.parser.parse_model(text)) == unwritten
+
+
+@pytest.mark.parametrize(("mode", "reader", "overwritten"), [(1, "v", True), (1, "a", False), (0, "v", False)])
+def test_what_training_writes_into_is_not_judged_where_others_read_it(
+    mode: int, reader: str, *, overwritten: bool
+) -> None:
+    """The runtime takes the normalization first, and puts out its update in place of the product."""
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 15]>
+        g (float[2,1] x, float[1] a) => (float[1] y, float[2,1] z) <float[1] one = {{1}}, float[1] zero = {{0}}>
+        {{ v = Add (a, a)  z = BatchNormalization <training_mode = {mode}> (x, one, zero, zero, v)
+           y = Concat <axis = 0> ({reader}) }}""")
+    assert overwrites(model) == overwritten
 
 
 def test_no_number_is_farther_from_doubles_than_the_original() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -98,6 +99,30 @@ def reads_unwritten(model: onnx.ModelProto) -> bool:
 
 
 _UNPACKED, _GROUPS = 2, 4
+
+
+def overwrites(model: onnx.ModelProto) -> bool:
+    """Whether the numbers of a model depend on the order in which the runtime takes its nodes.
+
+    In training mode `BatchNormalization` updates a mean and variance that were computed in place, whoever reads them
+    besides.
+    """
+    nodes = list(all_nodes(model.graph.node))
+    reads = Counter(name for node in nodes for name in node.input) + Counter(info.name for info in model.graph.output)
+    made = {name for node in nodes for name in node.output if name}
+    return any(
+        reads[name] > 1 and name in made
+        for node in nodes
+        if node.op_type == "BatchNormalization" and _trains(node)
+        for name in node.input[_RUNNING:]
+    )
+
+
+_RUNNING = 3
+
+
+def _trains(node: onnx.NodeProto) -> bool:
+    return len(node.output) > 1 or any(stated.name == "training_mode" and stated.i for stated in node.attribute)
 
 
 def planned_wrongly(result: onnx.ModelProto, feed: dict[str, Array]) -> list[Any] | None:

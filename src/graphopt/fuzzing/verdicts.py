@@ -16,6 +16,7 @@ from graphopt.fuzzing.grants import (
     is_of_infinite_constants,
     no_farther,
     overflows_integers,
+    overwrites,
     planned_wrongly,
     reads_unwritten,
     without_overflow,
@@ -283,9 +284,9 @@ class Judge:
     def _is_determined(self, feed: dict[str, Array], old: list[Any]) -> bool:
         """Whether the original gives the same numbers each time, in another session too.
 
-        Some kernels read memory that nothing was written to: that of a session may stay the same.
+        Some kernels read memory that nothing was written to, or write into what others read: in all sessions alike.
         """
-        if reads_unwritten(self.model) or _twice(self._runner, feed) is None:
+        if reads_unwritten(self.model) or overwrites(self.model) or _twice(self._runner, feed) is None:
             return False
         for _ in range(_SESSIONS):
             poison(old)
