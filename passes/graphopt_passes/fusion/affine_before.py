@@ -136,8 +136,7 @@ class FusePrecedingAffineIntoGemm(OpRule):
             raise Decline
         scales_rows = node.op == "MatMul" and before.op != "BatchNormalization"
         linear = RowProduct.of(node) if scales_rows else MatrixProduct.of(node)
-        if linear.kernel.uses > 1:
-            raise Decline("{} has other readers", linear.kernel.name)
+        linear.kernel.check_one_use()
         if any(map(_is_normalized, before.operands)):
             raise Decline("{} is the scale of a normalization", before.result.name)
         x, affine = _of_columns(before, flat, linear)

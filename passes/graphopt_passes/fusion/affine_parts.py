@@ -44,8 +44,7 @@ class FuseAffineIntoMovedLinear(OpRule):
         if reader is node:
             raise Decline
         linear = _linear(x.sole_source(*_LINEAR, reader=reader))
-        if linear.kernel.uses > 1:
-            raise Decline("{} has other readers", linear.kernel.name)
+        linear.kernel.check_one_use()
         if completes_gelu(node):
             raise Decline("{} is the last factor of a Gelu", node.result.name)
         channels = range(linear.channels) if split is None else _channels(linear, before, split, value)

@@ -78,8 +78,7 @@ class FuseChannelShuffleIntoConv(OpRule):
         value = node.operand(0)
         shuffle = shuffled(value, node)
         _check_fixed(node)
-        if not value.one_use:
-            raise Decline("{} has other readers", value.name)
+        value.check_one_use()
         return rw.replace(node, [_reading(node, shuffle, rw)])
 
 
@@ -112,8 +111,7 @@ def _check_fixed(node: Node) -> None:
         raise Decline("the convolution has {} groups", node.attr("group", 1))
     if not weight.is_const:
         raise Decline("the weight is not constant")
-    if weight.uses > 1:
-        raise Decline("{} has other readers", weight.name)
+    weight.check_one_use()
 
 
 def shuffled(value: Value, reader: Node) -> Gather:

@@ -31,8 +31,7 @@ class FuseArithmeticIntoGather(OpRule):
         table, other = gather.operand(0), node.operand(1 - at)
         if not table.is_const or not other.is_const:
             raise Decline
-        if table.uses > 1:
-            raise Decline("{} has other readers", table.name)
+        table.check_one_use()
         if table.dtype not in _FLOATS:
             raise Decline("{} does not hold floats of 32 or 64 bits", table.name)
         behind = table.sizes()[table.axis(gather.attr("axis", 0)) + 1 :]

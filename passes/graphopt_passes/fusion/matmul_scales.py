@@ -34,8 +34,7 @@ class FuseMulIntoMatmul(PatternRule):
         product, weight = m.matmul.result, m.weight
         if not weight.is_const or len(weight.dims()) < 2:
             raise Decline("the right operand of {} is not a constant matrix", product.name)
-        if weight.uses > 1:
-            raise Decline("{} has other readers", weight.name)
+        weight.check_one_use()
         if weight.dtype not in PLAIN_FLOATS:
             raise Decline("the element type of {} is not one of floats", weight.name)
         matrix = weight.array()

@@ -84,8 +84,7 @@ class ConvertGemmToConv(ForBlocks, OpRule):
         is_pixel = _image(x) is not None or _mean(x, node) is not None
         if tensor.numel < _SMALLEST[is_pixel] or min(tensor.dims) < 4:
             raise Decline("{} is small", weight.name)
-        if not weight.one_use:
-            raise Decline("{} has other readers", weight.name)
+        weight.check_one_use()
         if node.op != "MatMul" and (node.attr("transA", 0) or node.attr("alpha", 1.0) != 1):
             raise Decline("the product is scaled or its row transposed")
         if node.op == _FUSED and str(node.attr("activation", "")) not in ("", *ACTIVATIONS):
@@ -144,7 +143,6 @@ def _before_flatten(node: Node, rw: Rewriter) -> Outcome:
     if image is None or rw.model.opset(DOMAIN) or node.graph.in_function:
         raise Decline
     image.source("Conv", reader=node)
-    for value in (x, image):
-        if not value.one_use:
-            raise Decline("{} has other readers", value.name)
+    x.check_one_use()
+    image.check_one_use()
     return rw.replace(node, [rw.op("Flatten", rw.op(node.op_type, image, **node.attrs))])

@@ -113,5 +113,4 @@ def check_blocked(node: Node, products: list[LayerProduct], rw: Rewriter) -> Non
     if rw.target.block not in BLOCKS or rw.model.opset(DOMAIN) or node.graph.in_function:
         raise Decline("it cannot be blocked here")
     for product in products:
-        if not product.weight.one_use:
-            raise Decline("{} has other readers", product.weight.name)
+        product.weight.check_one_use()

@@ -35,8 +35,7 @@ class ConvertChannelShuffleToGather(ForBlocks, OpRule):
         shuffle, split = shuffled(value, node), Split.of(node)
         if split.axis != 1:
             raise Decline
-        if not value.one_use:
-            raise Decline("{} has other readers", value.name)
+        value.check_one_use()
         if sum(split.sizes) != len(shuffle.positions) or None in node.outputs:
             raise Decline("{} is not split at known channels", value.name)
         pieces = np.split(shuffle.positions, split.starts[1:])

@@ -302,6 +302,15 @@ class Value:
             if size is None or size not in (1, dim):
                 raise Decline("{} may stretch {} along an axis of size {}", self.name, other.name, dim or "unknown")
 
+    def check_one_use(self) -> None:
+        """See that one input of one node is all that reads it.
+
+        Raises:
+            Decline: it has other readers.
+        """
+        if not self.one_use:
+            raise Decline("{} has other readers", self.name)
+
     def made_by(self, *ops: str) -> Node | None:
         """The node that computes it, when it is one of some operators; None when not."""
         producer = self.producer
@@ -330,8 +339,7 @@ class Value:
                 in an outer graph.
         """
         producer = self.source(*ops, reader=reader)
-        if not self.one_use:
-            raise Decline("{} has other readers", self.name)
+        self.check_one_use()
         return producer
 
     def __repr__(self) -> str:

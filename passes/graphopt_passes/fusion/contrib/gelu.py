@@ -121,8 +121,7 @@ class ConvertQuickGeluToSilu(ForRuntime):
             raise Decline
         if not 1 / _MODERATE <= alpha <= _MODERATE:
             raise Decline("a scale of {} may make other numbers infinite", alpha)
-        if weight.uses > 1:
-            raise Decline("{} has other readers", weight.name)
+        weight.check_one_use()
         quotient = narrowed(weight.array().astype(np.float64) / alpha, np.dtype(np.float32), "weights")
         silu = rw.op("QuickGelu", rw.op("Mul", m.x, np.array(alpha, np.float32)), domain=DOMAIN, alpha=1.0)
         inputs = silu, rw.constant(quotient, like=weight), *product.inputs[2:]
