@@ -32,13 +32,17 @@ class AbsorbBefore(PatternRule):
         before = op.AnyOf(*self.affine)(x, Const("constant", silent=True), _bind="before")
         return op.Conv(before, Const("kernel"), ..., _bind="conv")
 
-    def change(self, m: Match) -> Affine:
-        shape, conv = m.kernel.sizes(), Convolution.of(m.conv)
-        channels = shape[1] * conv.group
-        affine = Affine.of(m.before, m.x, len(shape), 1, channels)
-        if m.x.rank != len(shape) or (m.constant.array().size > 1 and m.x.dims()[1] != channels):
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        conv = replace(Convolution.of(m.conv), x=m.x)
+        channels = m.kernel.sizes()[1] * conv.group
+        affine = Affine.of(m.before, m.x, conv.rank, 1, channels)
+        if m.x.rank != conv.rank or (m.constant.array().size > 1 and m.x.dims()[1] != channels):
             raise Decline("{} is not known to have {} channels of its own", m.x.name, channels)
-        return affine
+        if affine.scale is not None and completes_gelu(m.before):
+            raise Decline("{} is the last factor of a Gelu", m.before.result.name)
+        if affine.shift is not None and conv.pads:
+            raise Decline("the convolution pads")
+        return conv.write(rw, *_with_inputs(conv, affine, rw))
 
 
 class FusePrecedingMulIntoConv(AbsorbBefore):
@@ -52,15 +56,6 @@ class FusePrecedingMulIntoConv(AbsorbBefore):
     finite = True
     peers = {"onnxsim": "fuse_preceding_mul_into_conv", "onnxscript": "AffineConvFusion"}
 
-    def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        conv, scale = Convolution.of(m.conv), self.change(m).scale
-        if completes_gelu(m.before):
-            raise Decline("{} is the last factor of a Gelu", m.before.result.name)
-        assert scale is not None
-        refuse_lost_digits_before(conv, scale)
-        kernel = narrowed_weights(conv.scaled_inputs(scale), m.kernel.array().dtype)
-        return conv.write(rw, rw.constant(kernel, like=m.kernel), conv.shift, m.x)
-
 
 class FusePrecedingAddIntoConv(AbsorbBefore):
     """Take a constant that is added to, or subtracted from, the input of a `Conv` into its bias.
@@ -69,16 +64,6 @@ class FusePrecedingAddIntoConv(AbsorbBefore):
     """
 
     affine = ("Add", "Sub")
-
-    def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        conv, shift = Convolution.of(m.conv), self.change(m).shift
-        if conv.pads:
-            raise Decline("the convolution pads")
-        assert shift is not None
-        total = conv.of_shift(shift)
-        bias = conv.bias()
-        row = narrowed(total if bias is None else total + bias, m.kernel.array().dtype, "biases")
-        return conv.write(rw, conv.kernel, rw.constant(row, like=conv.shift or f"{m.x.name}_bias"), m.x)
 
 
 _FARTHEST = 16.0
@@ -108,7 +93,7 @@ class FusePrecedingBnIntoConv(PatternRule):
             raise Decline("the convolution pads")
         affine = _normalization(m.before, channels)
         kernel, bias = _with_inputs(conv, affine, rw)
-        return conv.write(rw, kernel, bias, x)
+        return replace(conv, x=x).write(rw, kernel, bias)
 
 
 class FusePrecedingAffineIntoGemm(OpRule):
@@ -196,10 +181,11 @@ def _normalization(node: Node, channels: int) -> Affine:
 
 def _with_inputs(linear: Linear, affine: Affine, rw: Rewriter) -> tuple[Value, Value | None]:
     """The weight and the bias of an operator that scales and shifts its input by itself."""
-    scale, shift, dtype = affine.scale, affine.shift, linear.kernel.array().dtype
-    assert scale is not None
-    refuse_lost_digits_before(linear, scale)
-    kernel = rw.constant(narrowed_weights(linear.scaled_inputs(scale), dtype), like=linear.kernel)
+    scale, shift = affine.scale, affine.shift
+    kernel, dtype = linear.kernel, linear.kernel.array().dtype
+    if scale is not None:
+        refuse_lost_digits_before(linear, scale)
+        kernel = rw.constant(narrowed_weights(linear.scaled_inputs(scale), dtype), like=linear.kernel)
     if shift is None:
         return kernel, linear.shift
     total = linear.of_shift(shift)

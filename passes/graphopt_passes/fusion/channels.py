@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ def _reading(node: Node, ordered: Gather, rw: Rewriter) -> Value:
         raise Decline("not every channel of {} is known to be taken once", ordered.x.name)
     moved = np.empty_like(kernel)
     moved[:, order] = kernel
-    return conv.write(rw, rw.constant(moved, like=conv.kernel), conv.shift, ordered.x)
+    return replace(conv, x=ordered.x).write(rw, rw.constant(moved, like=conv.kernel), conv.shift)
 
 
 class FuseGatherIntoConv(PatternRule):

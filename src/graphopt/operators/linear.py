@@ -230,9 +230,9 @@ class Convolution(Linear):
         weighed = self.kernel.array().astype(np.float64) * self.of_inputs(shift)
         return np.asarray(weighed.reshape(self.channels, -1).sum(axis=1))
 
-    def write(self, to: NodeBuilder, kernel: Value, bias: Value | None, x: Value | None = None) -> Value:
-        """The convolution with another weight and bias, and of another value where one is given."""
-        result: Value = to.op(self.node.op_type, x or self.x, kernel, bias, **self.node.attrs)
+    def write(self, to: NodeBuilder, kernel: Value, bias: Value | None) -> Value:
+        """The convolution with another weight and bias."""
+        result: Value = to.op(self.node.op_type, self.x, kernel, bias, **self.node.attrs)
         return result
 
 
