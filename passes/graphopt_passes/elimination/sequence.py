@@ -12,6 +12,7 @@ import numpy as np
 from graphopt.operators.axes import unsqueezed
 from graphopt.operators.sequence import Elements, held
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
+from graphopt_passes.folding.store import store
 
 _MOST_COPIED = 32
 """A longer list of elements is not written a second time for another reader."""
@@ -35,7 +36,7 @@ class EliminateSequenceLengthConstruct(OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         count = len(Elements.of(node.operand(0)).values)
-        return rw.replace(node, [_answer(node, np.array(count, np.int64), rw)])
+        return store(rw, node, [np.array(count, np.int64)])
 
 
 class ChangedSequence(OpRule):
@@ -149,9 +150,4 @@ class EliminateOptionalHasElement(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         """Whether it holds anything; an input that is left out does not."""
         optional = node.input(0)
-        return rw.replace(node, [_answer(node, np.array(optional is not None and held(optional) is not None), rw)])
-
-
-def _answer(node: Node, array: np.ndarray, rw: Rewriter) -> Value:
-    """What a node always gives: an initializer, or a `Constant` node where a graph puts it out."""
-    return rw.op("Constant", value=array) if node.result.output_count else rw.constant(array)
+        return store(rw, node, [np.array(optional is not None and held(optional) is not None)])
