@@ -30,7 +30,7 @@ class _Rotary(Weighed, PatternRule):
     attrs: ClassVar[Mapping[str, Any]] = {}
     paired: ClassVar[bool] = False
     twice: ClassVar[bool] = True
-    """Whether waves have each number twice, as the elements of a head."""
+    """Whether a head is turned at once, by waves that have each number twice."""
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         dims, first = self.part(m.first)
@@ -41,6 +41,8 @@ class _Rotary(Weighed, PatternRule):
         if not all(part.takes(at) for part, at in zip((first, second), self.places(width), strict=True)):
             raise Decline
         self.check(m, x)
+        if self.twice and m.x is not x:
+            raise Decline
         if x.dtype != TensorProto.FLOAT or len(dims) != _RANK:
             raise Decline("{} is not of float32 with {} axes, for which the kernel is", x.name, _RANK)
         if 0 in dims:
@@ -68,9 +70,12 @@ class _Rotary(Weighed, PatternRule):
         """The sizes that a head has in the result."""
         return (width,)
 
-    @abstractmethod
     def part(self, value: Value) -> tuple[Heads, Selection]:
         """What some elements of all heads are taken of, and which."""
+        part = Selection.of(value)
+        if part.axis != len(part.x.dims()) - 1:
+            raise Decline
+        return part.x.dims(), part
 
     @abstractmethod
     def places(self, width: int) -> tuple[range, range]:
@@ -98,12 +103,6 @@ class _Halves(_Rotary):
 
     kind = "rotate"
 
-    def part(self, value: Value) -> tuple[Heads, Selection]:
-        part = Selection.of(value)
-        if part.axis != len(part.x.dims()) - 1:
-            raise Decline
-        return part.x.dims(), part
-
     def places(self, width: int) -> tuple[range, range]:
         return range(width // 2), range(width // 2, width)
 
@@ -122,11 +121,6 @@ class ConvertHalvesToRotaryEmbedding(_Halves):
     def pattern(self, op: OpBuilder, first: Pattern, second: Pattern, cosine: Pattern) -> Pattern:
         negative = op.Neg(second, _shared=True)
         return _at_once(op, op.Concat(negative, first, axis=Attr("axis"), _shared=True), cosine)
-
-    def check(self, m: Match, x: Value) -> None:
-        super().check(m, x)
-        if m.x is not x:
-            raise Decline
 
 
 class ConvertTurnedHalvesToRotaryEmbedding(_Halves):
@@ -159,10 +153,7 @@ class _Pairs(_Rotary):
             if node.operand(0).dims() != (*value.dims(), 1):
                 raise Decline
             return _one_of_two(Selection.of(node.operand(0)))
-        part = Selection.of(value)
-        if part.axis != len(part.x.dims()) - 1:
-            raise Decline
-        return part.x.dims(), part
+        return super().part(value)
 
     def places(self, width: int) -> tuple[range, range]:
         return range(0, width, 2), range(1, width, 2)
@@ -205,7 +196,7 @@ class ConvertPairsToRotaryEmbedding(_Pairs):
     def check(self, m: Match, x: Value) -> None:
         """The axis of the pairs is joined with the last one."""
         super().check(m, x)
-        if m.x is not x or not x.has_shape_of(m.flat.result):
+        if not x.has_shape_of(m.flat.result):
             raise Decline
 
 
