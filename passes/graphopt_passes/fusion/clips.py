@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Var
 from graphopt.operators import Bounds
-from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
+from graphopt.rewrite import Numerics, PatternRule, Rewriter, Value
 
 
 class JoinBounds(PatternRule):
@@ -30,10 +30,8 @@ class JoinBounds(PatternRule):
         return Either(*pairs)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        inner, outer = m.inner, Bounds.of(m.root)
-        if outer.x is not inner.result:
-            raise Decline
-        return Bounds.of(inner).then(outer).write(rw)
+        outer = Bounds.of(m.root)
+        return Bounds.of(m.inner).then(outer).write(rw)
 
 
 class FuseConsecutiveClips(JoinBounds):
