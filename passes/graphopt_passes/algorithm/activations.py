@@ -14,6 +14,7 @@ from graphopt.operators.linear import narrowed
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, floats, size_of
 from graphopt_passes.fusion.contrib.operands import may_sum_nothing
+from graphopt_passes.fusion.rectifiers import check_slope
 
 _FLAT = 20.0
 """Above it the hyperbolic tangent of `Softplus` is 1 in float32."""
@@ -172,11 +173,9 @@ class ConvertPreluToMin(Weighed, OpRule):
             raise Decline("the rank of {} is not known to be that of the result", x.name)
         if not np.isfinite(array).all():
             raise Decline("{} is not finite", slope.name)
-        dims = x.dims()
-        if any(size not in (1, dim) for size, dim in zip(array.shape[::-1], dims[::-1], strict=False)):
-            raise Decline("{} is not known to have the shape {} broadcasts to", x.name, slope.name)
+        check_slope(x, slope)
         size = size_of(x)
-        if size < _SMALLEST and all(isinstance(dim, int) for dim in dims):
+        if size < _SMALLEST and all(isinstance(dim, int) for dim in x.dims()):
             raise Decline("{} is small: the kernel is faster there", x.name)
         self.weigh(rw, {"kernel": 1, "prelu": size}, {"kernel": 4, "element": 4 * size})
         below = rw.op("Mul", rw.op("Min", x, np.array(0, np.float32)), slope)
