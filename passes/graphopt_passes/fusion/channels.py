@@ -13,6 +13,7 @@ from graphopt.operators import Gather
 from graphopt.operators.linear import Convolution
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
 from graphopt_passes.elementwise import UNARY
+from graphopt_passes.fusion.moved import moved_again
 
 _MOST_CHANNELS = 1 << 16
 
@@ -99,10 +100,7 @@ def _giving(node: Node, rw: Rewriter) -> Value:
     shift = conv.shift
     if shift is not None:
         shift = rw.constant(shift.array()[order], like=shift)
-    result = conv.write(rw, rw.constant(kernel[order], like=conv.kernel), shift)
-    for step in reversed(between):
-        result = rw.op(step.op_type, result, *step.inputs[1:], **step.attrs)
-    return result
+    return moved_again(conv.write(rw, rw.constant(kernel[order], like=conv.kernel), shift), between, rw)
 
 
 def _check_fixed(node: Node) -> None:
