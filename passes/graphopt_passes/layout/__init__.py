@@ -16,6 +16,5 @@ PASSES = passes_of(
     ("axes", "ConvertLayerNormalizationAxis", "ConvertSoftmaxAxis"),
     ("nchwc", "ConvertLayoutNchwc"),
     ("nhwc", "ConvertLayoutNhwc"),
-    ("tokens", "ConvertTokensToImage"),
-    ("tokens", "EliminateNopReorder"),
+    ("tokens", "ConvertTokensToImage", "EliminateNopReorder"),
 )  # fmt: skip

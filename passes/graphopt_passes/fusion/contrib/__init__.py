@@ -22,9 +22,7 @@ PASSES = passes_of(
     ("float_products", "FuseDequantizeIntoMatmul"),
     ("int4", "FuseInt4IntoMatmul"),
     ("blocks", "ConvertGroupsToBlocks", "ConvertFractionalZerosToSums"),
-    ("requantize", "FuseRequantization"),
-    ("requantize", "EliminateNopRequantization"),
-    ("requantize", "FuseScaleIntoDequantize"),
+    ("requantize", "FuseRequantization", "EliminateNopRequantization", "FuseScaleIntoDequantize"),
     ("moves", "FuseQdqIntoSplit"),
     ("integer", "FuseScaleIntoMatmulInteger", "FuseDynamicQuantizeIntoMatmul"),
 )  # fmt: skip
