@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
@@ -55,7 +54,7 @@ def checked_axes(m: Match) -> tuple[int, ...]:
     Without one, or one that is drowned by it, what rounding leaves of equal numbers is all that there is: nothing by
     nothing, or 1.
     """
-    if not _LEAST_EPSILON <= m.epsilon < math.inf:
+    if not _LEAST_EPSILON <= m.epsilon < inf:
         raise Decline("{} is added to the mean of squares, expected a positive number above rounding", m.epsilon)
     if not m.axes:
         raise Decline("no axes are stated, which means all of them, or none")
@@ -77,8 +76,8 @@ def last_sizes(m: Match) -> tuple[int, ...]:
     sizes = [dim for dim in dims[-len(axes) :] if isinstance(dim, int) and dim > 0]
     if len(sizes) < len(axes):
         raise Decline("the normalized axes are empty, or their size is not known")
-    if math.prod(sizes) > _MOST_SCALES:
-        raise Decline("{} elements are normalized at once, which would need as long a scale", math.prod(sizes))
+    if prod(sizes) > _MOST_SCALES:
+        raise Decline("{} elements are normalized at once, which would need as long a scale", prod(sizes))
     return tuple(sizes)
 
 

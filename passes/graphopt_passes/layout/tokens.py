@@ -24,19 +24,16 @@ class ConvertTokensToImage(ForBlocks, PatternRule):
         return Either(into_image, op.Transpose(op.Reshape(Var("image"), Var(), _other_attrs=True), perm=(0, 2, 1)))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        made: Value
         result = m.root.result
         if m.image is None:
             if result.is_output or not all(user.op == "Conv" and user.inputs[0] is result for user in result.users):
                 raise Decline
             batch, channels, *image = _compared(m.tokens, result)
-            made = rw.op("Transpose", rw.op("Reshape", m.tokens, shape=(batch, *image, channels)), perm=FIRST)
-            return made
+            return rw.op("Transpose", rw.op("Reshape", m.tokens, shape=(batch, *image, channels)), perm=FIRST)
         m.image.source("Conv", reader=m.root)
         batch, channels, height, width = _compared(result, m.image)
         rows = rw.op("Transpose", m.image, perm=LAST)
-        made = rw.op("Reshape", rows, shape=(batch, height * width, channels))
-        return made
+        return rw.op("Reshape", rows, shape=(batch, height * width, channels))
 
 
 def _compared(tokens: Value, image: Value) -> tuple[int, int, int, int]:
