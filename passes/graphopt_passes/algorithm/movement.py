@@ -112,7 +112,6 @@ class ConvertGatherElementsToGather(Weighed, PatternRule):
     opsets = "12-"
 
     def pattern(self, op: OpBuilder, x: Pattern, positions: Pattern) -> Pattern:
-        """The repeated positions stay for their other readers, where they have any."""
         repeated = op.AnyOf("Expand", "Tile")(positions, ..., _shared=True, _bind="repeated")
         return op.GatherElements(x, repeated, axis=Attr("axis"))
 

@@ -12,7 +12,6 @@ class EliminateDoubleNegation(PatternRule):
     """Remove both of two `Neg`, `Not` or `BitwiseNot` in a row."""
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """The first one stays for its other readers, where it has any."""
         return Either(*(negate(negate(x, _shared=True)) for negate in (op.Neg, op.Not, op.BitwiseNot)))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Fired:

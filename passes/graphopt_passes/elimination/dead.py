@@ -63,7 +63,6 @@ class EliminateUnusedFunction(GraphPass):
     peers = {"onnxscript": "RemoveUnusedFunctionsPass"}
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
-        """Follow the calls from the main graph."""
         if not model.functions or model.proto.training_info or _is_library(model):
             return
         unused = {function.name: function for function in model.functions}

@@ -67,7 +67,6 @@ class EliminateNegligibleWeights(GraphPass):
     late = True
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
-        """Look at the weights of each operator that has some."""
         for node in graph.listed():
             if node.op not in WEIGHED:
                 continue

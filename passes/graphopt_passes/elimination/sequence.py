@@ -95,7 +95,6 @@ class FuseSequenceEraseIntoConstruct(ChangedSequence):
     position = 1
 
     def change(self, elements: Elements, node: Node, position: int | None) -> Elements:
-        """One less; one has to be left."""
         return elements.erasing(-1 if position is None else position)
 
 

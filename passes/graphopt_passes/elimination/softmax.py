@@ -48,7 +48,6 @@ class EliminateNopMonotoneArgmax(PatternRule):
     peers = {"onnxoptimizer": "eliminate_nop_monotone_argmax"}
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """The function before stays for its other readers, where it has any."""
         return op.ArgMax(op.AnyOf("Softmax", "LogSoftmax", *_SATURATING)(x, ..., _shared=True, _bind="first"), ...)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Fired:

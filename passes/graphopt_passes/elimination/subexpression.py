@@ -61,7 +61,6 @@ class EliminateCommonSubexpression(GraphPass):
     }
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
-        """Treat the main graph and each function, with the bodies inside them."""
         for top in (model.graph, *model.functions):
             _visit(top, [], rw)
 

@@ -28,7 +28,6 @@ class AbsorbBefore(PatternRule):
     affine: ClassVar[tuple[str, ...]]
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """The constant may have any shape that is one number for each channel."""
         before = op.AnyOf(*self.affine)(x, Const("constant", silent=True), _bind="before")
         return op.Conv(before, Const("kernel"), ..., _bind="conv")
 
@@ -81,7 +80,6 @@ class FusePrecedingBnIntoConv(PatternRule):
     numerics = Numerics.ROUNDING
 
     def pattern(self, op: OpBuilder) -> Pattern:
-        """Nothing else reads what is normalized."""
         return op.Conv(op.BatchNormalization(..., _bind="before"), Const("kernel"), ..., _bind="conv")
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:

@@ -91,7 +91,6 @@ class FuseCastIntoComparison(PatternRule):
     opsets = "9-"
 
     def pattern(self, op: OpBuilder) -> Pattern:
-        """The floats stay for their other readers, where they have any."""
         integers = Var("integers", dtype=(T.INT32, T.INT64))
         floats = op.Cast(integers, _shared=True, _other_attrs=True, _bind="floats")
         return op.AnyOf(*_COMPARISONS)(floats, Scalar("number"), _ordered=True)

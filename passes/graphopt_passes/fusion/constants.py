@@ -43,7 +43,6 @@ class FuseConsecutiveMul(PatternRule):
     peers = {"onnxsim": "fuse_consecutive_mul"}
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """`x * one * two`, each of them perhaps divided by."""
         return _two_in_a_row(op, x, "Mul", "Div")
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
@@ -95,7 +94,6 @@ class FuseConsecutiveAdd(PatternRule):
     numerics = Numerics.ROUNDING
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """`x + one + two`, each of them perhaps subtracted."""
         return _two_in_a_row(op, x, "Add", "Sub")
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
@@ -127,7 +125,6 @@ class FuseDivMul(PatternRule):
     peers = {"onnxruntime": "DivMulFusion"}
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """`x * (1 / below)`."""
         below = Var("below", dtype=FLOAT_TYPES)
         return op.Mul(x, Either(op.Reciprocal(below), op.Div(Scalar("one", silent=True), below)))
 

@@ -33,7 +33,6 @@ class FuseMatmulAddBiasIntoGemmBatched(ForRuntime):
         return op.Add(op.MatMul(x, weight, _bind="matmul"), bias)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """The rows one below the other, times the matrix, plus the row, in the shape of the product."""
         check_float(m.matmul.result)
         rows, columns = _rows(m.x, m.weight)
         if columns > _COLUMNS:
@@ -66,7 +65,6 @@ class FuseMatmulAddBiasIntoGemmBetweenReshapes(PatternRule):
         return op.AnyOf(*RESHAPES)(op.Add(op.MatMul(x, weight, _bind="matmul"), bias), ...)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """The rows one below the other, times the matrix, plus the row, in the shape of the reshape."""
         product = m.matmul.result
         if product.dtype not in FLOAT_TYPES:
             raise Decline("the element type of {} is none that Gemm computes", product.name)

@@ -27,7 +27,6 @@ class FuseReshapeIntoTranspose(PatternRule):
         return reshape(op.Transpose(reshape(x, ..., _shared=True), ..., _bind="transpose"), ...)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """Find out of which dimension each dimension of the result is."""
         transpose, result, x = Transpose.of(m.transpose), m.root.result, m.x
         middle = m.transpose.result
         shape = result.dims()

@@ -198,7 +198,6 @@ class FuseReshapesIntoGather(PatternRule):
     opsets = "5-"
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """The flat index stays for its other readers, where it has any."""
         flat = op.Reshape(Var("index"), ..., _shared=True, _bind="flat")
         return op.Reshape(op.Gather(x, flat, axis=Attr("axis")), ...)
 
@@ -226,7 +225,6 @@ class FuseConcatIntoReshape(PatternRule):
     }
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """The shape stays for its other readers, where it has any."""
         return op.Reshape(x, op.Concat(Rest("parts"), axis=Attr(), _shared=True), allowzero=Attr("allowzero"))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:

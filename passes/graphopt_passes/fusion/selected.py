@@ -23,7 +23,6 @@ class FuseSelectionIntoWhere(PatternRule):
     numerics = Numerics.ROUNDING  # of floats the sign of zero
 
     def pattern(self, op: OpBuilder, x: Pattern, y: Pattern) -> Pattern:
-        """The conditions as numbers stay for their other readers, where they have any."""
         condition = Var("condition", dtype=T.BOOL)
         chosen = op.Cast(condition, _shared=True, _other_attrs=True)
         other = op.Cast(op.Not(condition, _shared=True), _shared=True, _other_attrs=True)

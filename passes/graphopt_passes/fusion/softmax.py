@@ -27,7 +27,6 @@ class FuseSoftmax(PatternRule):
         return op.Div(exponents, op.ReduceSum(exponents, axes=Attr("sum_axes"), keepdims=1))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """`softmax(x)`."""
         return Softmax("Softmax", m.x, _last_axes(m)).write(rw)
 
 
@@ -47,7 +46,6 @@ class FuseLogSoftmax(PatternRule):
         return op.Sub(shifted, op.Log(op.ReduceSum(op.Exp(shifted), axes=Attr("sum_axes"), keepdims=1)))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """`log(softmax(x))`."""
         return Softmax("LogSoftmax", m.x, _last_axes(m)).write(rw)
 
 

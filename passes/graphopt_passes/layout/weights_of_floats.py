@@ -60,7 +60,6 @@ class FoldDequantizedWeights(OpRule):
     """Whether products of dequantized values count, too."""
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Look at its uses."""
         stored = node.operand(0)
         if not stored.is_const:
             raise Decline

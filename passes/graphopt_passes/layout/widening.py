@@ -200,7 +200,6 @@ class _Writer(Shared):
     """
 
     def write(self, form: _Wide) -> None:
-        """Replace a node by itself in float32."""
         node, rw = form.node, self.rw
         self.begin()
         inputs = [self._wide(x) if x is not None and at in form.places else x for at, x in enumerate(node.inputs)]

@@ -71,12 +71,10 @@ class FuseAddBiasIntoGelu(ForRuntime):
     peers = {"onnxruntime": "BiasGeluFusion"}
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """A curve of `x + bias`."""
         total = op.Add(x, Const("bias", silent=True), _bind="add")
         return Either(op.Gelu(total, approximate=Attr("approximate")), op.domain(DOMAIN).FastGelu(total))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """The operator with its own bias, which has one axis and is as long as the last one of `x`."""
         if m.approximate not in (None, "tanh"):
             raise Decline
         check_float(m.add.result)

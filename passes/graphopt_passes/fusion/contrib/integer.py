@@ -93,7 +93,6 @@ class FuseDynamicQuantizeIntoMatmul(ForRuntime):
     peers = {"onnxruntime": "DynamicQuantizeMatMulFusion"}
 
     def pattern(self, op: OpBuilder, x: Pattern, right: Pattern, scale: Pattern) -> Pattern:
-        """A product that reads all that `DynamicQuantizeLinear` gives."""
         integers, own_scale, own_zero = op.DynamicQuantizeLinear.outputs(("integers", "own_scale", "own_zero"), x)
         return op.domain(DOMAIN).MatMulIntegerToFloat(
             integers, right, own_scale, scale, own_zero, Opt(Var("zero")), Opt(Var("bias"))
