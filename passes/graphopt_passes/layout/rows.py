@@ -210,11 +210,9 @@ def _concat(rows: _Rows, node: Node) -> Value:
 
 def _slice(rows: _Rows, node: Node) -> Value:
     image, axes = rows.image(node), node.ints("axes")
-    starts, ends = (node.input(at) or node.attrs[name] for at, name in ((1, "starts"), (2, "ends")))
     if axes is None or any(axis not in _AXES for axis in axes):
         raise Decline
-    moved = tuple(_AXES[axis] for axis in axes)
-    return rows.rw.op("Slice", image, starts=starts, ends=ends, axes=moved, steps=node.input(4))
+    return rows.again(node, image, *node.inputs[1:], axes=[_AXES[axis] for axis in axes])
 
 
 def _pad(rows: _Rows, node: Node) -> Value:
