@@ -108,9 +108,9 @@ def _by_kernel(node: Node, dequantize: Node, rw: Rewriter) -> Value:
         raise Decline
     if parameters[0].dtype != TensorProto.FLOAT or any(each.sizes() != shape for each in parameters):
         raise Decline
-    if size and shape != (dims[0], dims[1] // block):
-        raise Decline
     sizes = dims[0], dims[1] // block
+    if size and shape != sizes:
+        raise Decline
     scale, *zeros = [np.broadcast_to(each.array().reshape(shape if size else (-1, 1)), sizes) for each in parameters]
     scales = parameters[0] if shape == sizes else rw.constant(np.ascontiguousarray(scale), like=parameters[0])
     return _packed(node, stored, scales, *zeros, rw=rw, block=block)

@@ -74,9 +74,7 @@ def _is_signed(value: Value) -> bool:
 
 def _given(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outcome:
     """A dequantize whose signed bytes nothing here quantizes, as those of a caller, for a product of bytes."""
-    if not _is_for_bytes(node):
-        raise Decline
-    if path_of(value)[-1].made_by("QuantizeLinear"):
+    if not _is_for_bytes(node) or path_of(value)[-1].made_by("QuantizeLinear"):
         raise Decline
     inputs = (_in_other_bytes(value, zero, rw), node.inputs[1], rw.constant(other_bytes(zero), like=node.input(2)))
     return rw.replace(node, [rw.op("DequantizeLinear", *inputs, **node.attrs)])
