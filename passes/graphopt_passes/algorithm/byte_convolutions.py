@@ -108,7 +108,7 @@ class ByteConvolution:
             row = value.array()[channels]
             row = np.concatenate([row, np.broadcast_to(row[-1:], (max(wide - len(row), 0),))])
             inputs[at] = rw.constant(row, like=value)
-        return rw.op("QLinearConv", *inputs, domain=DOMAIN, **{**self.node.attrs, "group": group, **attrs})
+        return rw.again(self.node, *inputs, group=group, **attrs)
 
     def check_sums(self, weight: np.ndarray, group: int, rw: Rewriter) -> None:
         """Decline where sums of products with such weights may overflow: in another order, they overflow otherwise."""

@@ -126,7 +126,7 @@ class ConvertByteResizeToFloats(_LinearOfBytes):
         return {"kernel": 3, "resize linear": count(node.result.dims())}
 
     def write(self, node: Node, view: Resize, floats: Value, rw: Rewriter) -> Value:
-        return rw.op("Resize", floats, *node.inputs[1:], **node.attrs)
+        return rw.again(node, floats, *node.inputs[1:])
 
 
 def _doubles(factor: float) -> bool:

@@ -141,4 +141,4 @@ class ConvertQuantizeOfHalves(Weighed, OpRule):
         self.weigh(rw, now, then)
         single = rw.constant(scale.array().astype(np.float32), like=scale)
         inputs = (rw.op("Cast", x, to=TensorProto.FLOAT), single, *node.inputs[2:])
-        return rw.replace(node, [rw.op("QuantizeLinear", *inputs, **node.attrs)])
+        return rw.replace(node, [rw.again(node, *inputs)])

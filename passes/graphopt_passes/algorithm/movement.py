@@ -38,7 +38,7 @@ class ConvertCumSumAxis(Weighed, OpRule):
         size = size_of(x)
         self.weigh(rw, {"kernel": 1, "sum apart": size}, {"kernel": 3, "move": 2 * size, "element": size})
         first = last_to_front(x)
-        total = rw.op("CumSum", first.write(rw), np.zeros_like(axis.array()), **node.attrs)
+        total = rw.again(node, first.write(rw), np.zeros_like(axis.array()))
         return rw.replace(node, [Transpose(total, first.inverse).write(rw)])
 
 

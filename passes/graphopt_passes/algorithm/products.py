@@ -88,7 +88,7 @@ class ConvertRepeatedHeadsToRows(Weighed, OpRule):
         kernels = (3 if again else 2) + _SHAPE * shapes
         self.weigh(rw, now, {"kernel": kernels, "read": size / times, "product": products})
         once = rw.op("Squeeze", single, axes=(2,))
-        product = rw.op(node.op_type, _regrouped(queries, rows, 1, times, rw), once, domain=node.domain, **node.attrs)
+        product = rw.again(node, _regrouped(queries, rows, 1, times, rw), once)
         return rw.replace(node, [_regrouped(product, node.result.dims(), 2, times, rw)])
 
 

@@ -57,7 +57,7 @@ class _ShortRows(Weighed, OpRule):
         now, then = ({"kernel": 1, element: size, row: size / length} for length in (longer.before, longer.after))
         self.weigh(rw, now, then if narrow.is_const else {**then, "kernel": 2, "bytes": longer.elements})
         inputs = [longer.repeated(narrow, rw) if at == place else value for at, value in enumerate(node.inputs)]
-        return rw.replace(node, [rw.op(node.op_type, *inputs, domain=node.domain, **node.attrs)])
+        return rw.replace(node, [rw.again(node, *inputs)])
 
 
 class ConvertShortRowsOfBytes(_ShortRows):

@@ -79,7 +79,7 @@ class MoveElementwiseBeforeExpand(OpRule):
         if not x.dims() and any(value.dims() for value in node.operands if value is not expanded[0]):
             raise Decline("{} has fewer axes than what it is joined with", x.name)
         inputs = [x if value is expanded[0] else value for value in node.inputs]
-        return rw.replace(node, [rw.op("Expand", rw.op(node.op_type, *inputs, **node.attrs), shape)])
+        return rw.replace(node, [rw.op("Expand", rw.again(node, *inputs), shape)])
 
     def _goes(self, value: Value, most: int = 8) -> bool:
         """Whether all that reads a value in the end broadcasts it, behind no more than a few operators each."""

@@ -28,11 +28,9 @@ class EliminatePaddedKernelCells(OpRule):
             raise Decline("the weight {} is not finite", weight.name)
         smaller = [axis.cut(*cells) for axis, cells in zip(axes, live, strict=True)]
         kept = array[(slice(None), slice(None), *(slice(first, last + 1) for first, last in live))]
-        attrs = {
-            **node.attrs,
-            "kernel_shape": kept.shape[2:],
-            "pads": (*(axis.before for axis in smaller), *(axis.after for axis in smaller)),
-            "dilations": tuple(axis.dilation for axis in smaller),
-        }
-        made = rw.constant(np.ascontiguousarray(kept), like=weight)
-        return rw.replace(node, [rw.op("Conv", node.inputs[0], made, *node.inputs[2:], **attrs)])
+        made = rw.again(
+            node, node.inputs[0], rw.constant(np.ascontiguousarray(kept), like=weight), *node.inputs[2:],
+            kernel_shape=kept.shape[2:], dilations=tuple(axis.dilation for axis in smaller),
+            pads=(*(axis.before for axis in smaller), *(axis.after for axis in smaller)),
+        )  # fmt: skip
+        return rw.replace(node, [made])

@@ -68,7 +68,7 @@ class _BeforeQuantize(PatternRule):
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         _check_limits(m.root, Bounds.of(m.limit), m.scale, m.zero)
-        return rw.op("QuantizeLinear", m.x, m.scale, m.zero, **m.root.attrs)
+        return rw.again(m.root, m.x, m.scale, m.zero)
 
 
 class EliminateReluBeforeQuantize(_BeforeQuantize):

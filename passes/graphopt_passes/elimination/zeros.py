@@ -29,7 +29,7 @@ class EliminateZeroBias(OpRule):
             raise Decline
         if not np.isfinite(node.attr("beta", 1.0)):
             raise Decline("a zero times {} is no zero", node.attr("beta"))
-        return rw.replace(node, [rw.op(node.op_type, *node.inputs[:at], **node.attrs)])
+        return rw.replace(node, [rw.again(node, *node.inputs[:at])])
 
 
 class EliminateZeroInitialState(OpRule):

@@ -92,12 +92,12 @@ class _Rounds:
             raise Decline("{} is not computed for all rounds at once", node.op)
         if self.all.keys().isdisjoint(node.operands):
             inputs = [value and self._same(value) for value in node.inputs]
-            self.same[node.result] = self.rw.op(node.op, *inputs, **node.attrs)
+            self.same[node.result] = self.rw.again(node, *inputs)
         elif node.op in _SUMS:
             self._keep(node, replace(Reduction.of(node), x=self.all[node.operand(0)]).write(self.rw))
         else:
             inputs = [value and self._operand(value, node) for value in node.inputs]
-            self._keep(node, self.rw.op(node.op, *inputs, **node.attrs))
+            self._keep(node, self.rw.again(node, *inputs))
 
     def stacked(self, value: Value, axis: int) -> Value | None:
         """An output of the body in all rounds, these along an axis."""

@@ -63,7 +63,7 @@ class _Repeated:
         dims, x = self.value.dims(), self.source.operand(0)
         if self.source.op == "ConstantOfShape":
             sizes = [1 if axis == self.axis else size for axis, size in enumerate(dims)]
-            return rw.op("ConstantOfShape", rw.constant(np.array(sizes, np.int64)), **self.source.attrs)
+            return rw.again(self.source, rw.constant(np.array(sizes, np.int64)))
         missing = len(dims) - len(x.dims())
         return rw.op("Unsqueeze", x, axes=tuple(range(missing))) if missing else x
 
@@ -131,7 +131,7 @@ class MoveRepetitionBehindOperator(OpRule):
             sizes = [1 if at == axis else size for at, size in enumerate(dims)]
             made = rw.op("Reshape", inputs[0], rw.constant(np.array(sizes, np.int64)))
         else:
-            made = rw.op(node.op_type, *inputs, **node.attrs)
+            made = rw.again(node, *inputs)
         return rw.replace(node, [first.again(made, node.result, axis, rw)])
 
 

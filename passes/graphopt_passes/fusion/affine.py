@@ -199,7 +199,7 @@ class FuseAffineIntoConcatenatedConvs(OpRule):
             _smaller(node, value, share, ends[-1], rw) if conv is None else conv.then(affine.share(share), rw)
             for (conv, value), share in zip(parts, shares, strict=True)
         ]
-        return rw.replace(node, [rw.op("Concat", *made, **concat.attrs)])
+        return rw.replace(node, [rw.again(concat, *made)])
 
 
 def _convolution(value: Value, reader: Node) -> Convolution | None:
@@ -221,4 +221,4 @@ def _smaller(node: Node, part: Value, share: slice, channels: int, rw: Rewriter)
             operands.append(rw.constant(np.ascontiguousarray(array), like=value))
         else:
             operands.append(value)
-    return rw.op(node.op_type, *operands, **node.attrs)
+    return rw.again(node, *operands)

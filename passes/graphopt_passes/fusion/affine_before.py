@@ -124,7 +124,7 @@ class FusePrecedingAffineIntoGemm(OpRule):
             raise Decline("{} is the scale of a normalization", before.result.name)
         x, affine = _of_columns(before, flat, linear)
         kernel, bias = _with_inputs(linear, affine, rw)
-        moved = x if flat is None else rw.op(flat.op_type, x, *flat.inputs[1:], **flat.attrs)
+        moved = x if flat is None else rw.again(flat, x, *flat.inputs[1:])
         return rw.replace(node, [replace(linear, x=moved).write(rw, kernel, bias)])
 
 

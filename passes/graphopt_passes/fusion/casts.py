@@ -74,7 +74,7 @@ class FuseConsecutiveCasts(PatternRule):
             return rw.pass_on(m.root, x)
         if x.dtype in FLOAT_TYPES and last not in FLOAT_TYPES:
             raise Decline("what is out of the range of {} may convert otherwise", type_name(last))
-        return rw.replace(m.root, [rw.op("Cast", x, **m.root.attrs)])
+        return rw.replace(m.root, [rw.again(m.root, x)])
 
 
 _COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")

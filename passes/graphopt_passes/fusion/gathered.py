@@ -38,8 +38,7 @@ class FuseArithmeticIntoGather(OpRule):
         operands = [table.array(), _of_each_position(other, behind, gather.result)]
         with np.errstate(all="ignore"):
             changed = _ARITHMETIC[node.op](*(operands if at == 0 else operands[::-1]))
-        inputs = (rw.constant(changed, like=table), gather.operand(1))
-        return rw.replace(node, [rw.op("Gather", *inputs, **gather.attrs)])
+        return rw.replace(node, [rw.again(gather, rw.constant(changed, like=table), gather.operand(1))])
 
 
 def _of_each_position(constant: Value, behind: tuple[int, ...], gathered: Value) -> np.ndarray:

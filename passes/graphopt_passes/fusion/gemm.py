@@ -101,5 +101,4 @@ class FuseSumIntoGemm(PatternRule):
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         _check_bias(m.addend, m.gemm.result.dims())
-        attrs = {key: given for key, given in m.gemm.attrs.items() if key != "beta"}
-        return rw.op("Gemm", m.a, m.b, m.addend, **attrs)
+        return rw.again(m.gemm, m.a, m.b, m.addend, beta=None)

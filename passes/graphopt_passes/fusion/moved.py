@@ -20,5 +20,5 @@ def before_moves(value: Value, reader: Node, kinds: tuple[str, ...]) -> tuple[Va
 def moved_again(value: Value, moves: list[Node], rw: Rewriter) -> Value:
     """The same moves of another value."""
     for move in reversed(moves):
-        value = rw.op(move.op_type, value, *move.inputs[1:], **move.attrs)
+        value = rw.again(move, value, *move.inputs[1:])
     return value

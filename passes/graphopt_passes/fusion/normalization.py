@@ -166,7 +166,7 @@ class FuseLayerNormalization(PatternRule):
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         if m.bias is not None:
             row = spread(m.bias.array(), m.weights.array().shape, m.norm.result.rank)
-            return rw.op("LayerNormalization", m.y, m.weights, row, **m.norm.attrs)
+            return rw.again(m.norm, m.y, m.weights, row)
         return _normalized(m, "LayerNormalization", rw)
 
 
@@ -185,7 +185,7 @@ def rescaled(m: Match, rw: Rewriter) -> Value:
     if not (weights == 1).all():
         raise Decline
     row = spread(m.scale.array(), weights.shape, m.norm.result.rank)
-    return rw.op(m.norm.op_type, m.y, row, domain=m.norm.domain, **m.norm.attrs)
+    return rw.again(m.norm, m.y, row)
 
 
 class FuseRmsNormalization(PatternRule):
@@ -234,4 +234,4 @@ class MoveGatherBeforeNormalization(PatternRule):
             if len(value.dims()) > normalized:
                 raise Decline("{} may differ from position to position", value.name)
         taken = rw.op("Gather", m.x, m.index, axis=axis)
-        return rw.op(m.norm.op_type, taken, *parameters, **{**m.norm.attrs, "axis": -normalized})
+        return rw.again(m.norm, taken, *parameters, axis=-normalized)

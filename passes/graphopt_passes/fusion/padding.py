@@ -45,8 +45,7 @@ class FusePadInto(PatternRule):
             _check_pool(node, own, pads)
         _check_not_empty(m.x, pads, kernel, node)
         counts = {"count_include_pad": 1} if node.op == "AveragePool" else {}
-        attrs = {**node.attrs, **counts, "auto_pad": None, "pads": pads}
-        return rw.op(node.op_type, m.x, *node.inputs[1:], **attrs)
+        return rw.again(node, m.x, *node.inputs[1:], auto_pad=None, pads=pads, **counts)
 
 
 def _check_pool(node: Node, own: Pads, pads: Pads) -> None:

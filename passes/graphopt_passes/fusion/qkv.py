@@ -107,7 +107,7 @@ def _merged(group: list[_Product], x: Value, rw: Rewriter) -> list[tuple[Node, l
     if first.bias is not None:
         row = np.concatenate([product.bias for product in group if product.bias is not None])
         operands.append(rw.constant(row, like=node.input(2)))
-    product = rw.op(node.op_type, *operands, **node.attrs)
+    product = rw.again(node, *operands)
     sizes = [each.weight.shape[along] for each in group]
     parts = rw.outputs(len(group), "Split", product, axis=len(x.dims()) - 1, split=sizes)
     return [(each.node, [part]) for each, part in zip(group, parts, strict=True)]

@@ -116,10 +116,10 @@ class MoveElementwiseBeforeReshape(OpRule):
         moved: dict[Value | None, Value] = {first.result: first.operand(0)}
         for each in between:
             inputs = [moved.get(value, value) for value in each.inputs]
-            moved[each.result] = rw.op(each.op_type, *inputs, **each.attrs)
+            moved[each.result] = rw.again(each, *inputs)
         last = moved[node.operand(0)]
         if _are_axes_alone(first, node):
-            return rw.set_input(node, 0, rw.op(first.op_type, last, *first.inputs[1:], **first.attrs))
+            return rw.set_input(node, 0, rw.again(first, last, *first.inputs[1:]))
         return _joined(node, last, rw, like=first.operand(0))
 
 
@@ -176,7 +176,7 @@ class MoveBiasBeforeReshape(PatternRule):
             raise Decline("{} gives the sum other sizes than {}", m.bias.name, m.reshape.result.name)
         row = np.broadcast_to(bias.reshape(bias.shape[lead:]), columns).reshape(-1)
         total = rw.op("Add", product, rw.constant(row, like=m.bias))
-        return rw.op(m.reshape.op_type, total, *m.reshape.inputs[1:], **m.reshape.attrs)
+        return rw.again(m.reshape, total, *m.reshape.inputs[1:])
 
 
 def _last_of_product(result: Value, product: Value) -> tuple[int, ...]:
@@ -237,7 +237,7 @@ class FuseConcatIntoReshape(PatternRule):
             if size == 0 and -1 in target and not copies_full:
                 raise Decline("dimension {} may be empty", axis)
         shape = rw.constant(np.array(target, np.int64), like=m.root.operand(1))
-        return rw.op("Reshape", m.x, shape, **m.root.attrs)
+        return rw.again(m.root, m.x, shape)
 
 
 def _sizes(part: Value) -> tuple[int, ...]:

@@ -37,7 +37,7 @@ class MoveSqueezeBehindActivation(PatternRule):
         others = tuple(node.inputs[1:])
         if m.constant is not None:
             others = (_widened(m.constant, view, rw),)
-        made = rw.op(node.op_type, view.x, *others, domain=node.domain, **node.attrs)
+        made = rw.again(node, view.x, *others)
         return replace(view, x=made).write(rw)
 
 

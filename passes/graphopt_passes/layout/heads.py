@@ -145,4 +145,4 @@ def _before_flatten(node: Node, rw: Rewriter) -> Outcome:
     image.source("Conv", reader=node)
     x.check_one_use()
     image.check_one_use()
-    return rw.replace(node, [rw.op("Flatten", rw.op(node.op_type, image, **node.attrs))])
+    return rw.replace(node, [rw.op("Flatten", rw.again(node, image))])

@@ -62,7 +62,7 @@ class Between(Generic[T]):
                 found[each.result] = found[each.operand(0)]
                 continue
             inputs = [found.get(value, value) if value is not None else None for value in each.inputs]
-            found[each.result] = rw.op(each.op_type, *inputs, domain=each.domain, **each.attrs)
+            found[each.result] = rw.again(each, *inputs)
         return found
 
 

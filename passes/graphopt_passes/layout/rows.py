@@ -138,9 +138,6 @@ class _Rows(Shared):
     def enter(self, value: Value) -> Value:
         return self.once(value, lambda: self.rw.op("Unsqueeze", value, axes=(2,)))
 
-    def again(self, node: Node, *inputs: Value | None, **changed: Any) -> Value:
-        return self.rw.op(node.op_type, *inputs, domain=node.domain, **{**node.attrs, **changed})
-
 
 def _widened(node: Node) -> dict[str, Any]:
     """The attributes of a window along one axis for an image of one row."""
@@ -161,7 +158,7 @@ def _convolution(rows: _Rows, node: Node) -> Value:
     array = weight.array()
     kernel = rows.rw.constant(array.reshape(*array.shape[:2], 1, array.shape[2]), like=weight)
     added = [value and rows.enter(value) for value in node.inputs[3:]]  # what a FusedConv adds
-    return rows.again(node, rows.enter(x), kernel, *node.inputs[2:3], *added, **_widened(node))
+    return rows.rw.again(node, rows.enter(x), kernel, *node.inputs[2:3], *added, **_widened(node))
 
 
 def _unary(rows: _Rows, node: Node) -> Value:
@@ -175,7 +172,7 @@ def _together(rows: _Rows, node: Node) -> Value:
     if not any(map(rows.kept, node.inputs)):
         raise Decline
     check_broadcasts(node)
-    return rows.again(node, *(_operand(rows, node.operand(at)) for at in range(len(node.inputs))))
+    return rows.rw.again(node, *(_operand(rows, node.operand(at)) for at in range(len(node.inputs))))
 
 
 def _operand(rows: _Rows, value: Value) -> Value:
@@ -192,7 +189,7 @@ def _operand(rows: _Rows, value: Value) -> Value:
 def _again(rows: _Rows, node: Node) -> Value:
     if is_dilated_beyond_padding(node):
         raise Decline("the runtime lays out memory for another size of {}", node.result.name)
-    return rows.again(node, rows.image(node), *node.inputs[1:], **_widened(node))
+    return rows.rw.again(node, rows.image(node), *node.inputs[1:], **_widened(node))
 
 
 def _normalization(rows: _Rows, node: Node) -> Value:
@@ -205,14 +202,14 @@ def _concat(rows: _Rows, node: Node) -> Value:
     if None in node.inputs or not any(map(rows.kept, node.inputs)):
         raise Decline
     images = [rows.enter(value) for value in node.operands]
-    return rows.again(node, *images, axis=_AXES[int(node.attrs["axis"])])
+    return rows.rw.again(node, *images, axis=_AXES[int(node.attrs["axis"])])
 
 
 def _slice(rows: _Rows, node: Node) -> Value:
     image, axes = rows.image(node), node.ints("axes")
     if axes is None or any(axis not in _AXES for axis in axes):
         raise Decline
-    return rows.again(node, image, *node.inputs[1:], axes=[_AXES[axis] for axis in axes])
+    return rows.rw.again(node, image, *node.inputs[1:], axes=[_AXES[axis] for axis in axes])
 
 
 def _pad(rows: _Rows, node: Node) -> Value:

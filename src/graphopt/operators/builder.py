@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from graphopt.ir import Graph, Value
+from graphopt.ir import Graph, Node, Value
 
 
 class NodeBuilder(Protocol):
@@ -17,6 +17,10 @@ class NodeBuilder(Protocol):
 
     def op(self, op_type: str, *inputs: Any, domain: str = "", name: str | None = None, **attrs: Any) -> Value:
         """The output of a new operator."""
+        ...
+
+    def again(self, node: Node, *inputs: Any, **changed: Any) -> Value:
+        """The one output of the operator of a node on other operands, with some of its attributes changed."""
         ...
 
     def outputs(

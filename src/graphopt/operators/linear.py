@@ -232,8 +232,7 @@ class Convolution(Linear):
 
     def write(self, to: NodeBuilder, kernel: Value, bias: Value | None) -> Value:
         """The convolution with another weight and bias."""
-        result: Value = to.op(self.node.op_type, self.x, kernel, bias, **self.node.attrs)
-        return result
+        return to.again(self.node, self.x, kernel, bias)
 
 
 @dataclass(frozen=True, slots=True)

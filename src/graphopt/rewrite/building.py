@@ -164,6 +164,10 @@ class Building:
         """
         return self.outputs(1, op_type, *inputs, domain=domain, name=name, **attrs)[0]
 
+    def again(self, node: Node, *inputs: Operand, **changed: Any) -> Value:
+        """The one output of the operator of a node on other operands, with some of its attributes changed."""
+        return self.op(node.op_type, *inputs, domain=node.domain, **{**node.attrs, **changed})
+
     def outputs(
         self, count: int, op_type: str, *inputs: Operand, domain: str = "", name: str | None = None, **attrs: Any
     ) -> tuple[Value, ...]:

@@ -123,7 +123,7 @@ class ConvertQuickGeluToSilu(ForRuntime):
         quotient = narrowed(weight.array().astype(np.float64) / alpha, np.dtype(np.float32), "weights")
         silu = rw.op("QuickGelu", rw.op("Mul", m.x, np.array(alpha, np.float32)), domain=DOMAIN, alpha=1.0)
         inputs = silu, rw.constant(quotient, like=weight), *product.inputs[2:]
-        return rw.op(product.op_type, *inputs, **product.attrs)
+        return rw.again(product, *inputs)
 
 
 _QUICK = 1.702

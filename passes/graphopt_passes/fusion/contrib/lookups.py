@@ -52,7 +52,7 @@ class MoveGatherBeforeDequantize(OnIntegers):
         if stored.dtype not in _TAKEN:
             raise Decline("Gather does not take the type of {}", stored.name)
         attrs = _arrange(node, dequantize, parameters, rw)
-        found = rw.op("Gather", stored, *node.inputs[1:], **node.attrs)
+        found = rw.again(node, stored, *node.inputs[1:])
         return rw.replace(node, [rw.op("DequantizeLinear", found, *parameters, **attrs)])
 
 
@@ -91,7 +91,7 @@ def _arrange(node: Node, dequantize: Node, parameters: list[Value], rw: Rewriter
     if blocks and not node.operand(1).dims():
         raise Decline("the scale of one row of {} would be a number, which is none of blocks", dequantize.result.name)
     if blocks:
-        parameters[:] = [rw.op("Gather", each, *node.inputs[1:], **node.attrs) for each in parameters]
+        parameters[:] = [rw.again(node, each, *node.inputs[1:]) for each in parameters]
     return {**attrs, "axis": axis if axis < along else axis + len(node.operand(1).dims()) - 1}
 
 

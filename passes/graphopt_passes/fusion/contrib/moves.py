@@ -23,7 +23,7 @@ def moved(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter, 
     at = range(len(op.inputs))[DATA.get(op.op, slice(None))]
     inputs = list(op.inputs)
     inputs[at.start : at.stop] = [operand.value for operand in operands]
-    return rw.op(op.op_type, *inputs, **{**op.attrs, **attrs})
+    return rw.again(op, *inputs, **attrs)
 
 
 def check_alike(op: Node, operands: list[Quantized], output: Quantized) -> None:
@@ -152,9 +152,8 @@ class MoveReshapeBeforeDequantize(OnIntegers):
             raise Decline("{} is not of bytes that are quantized as a whole", node.operand(0).name)
         if not any(_is_multiplied(user, node.result) for user in node.result.users):
             raise Decline("{} is no operand of a product of dequantized values", node.result.name)
-        attrs = {name: attr for name, attr in dequantize.attrs.items() if name != "axis"}
-        made = rw.op(node.op_type, integers, *node.inputs[1:], **node.attrs)
-        return rw.replace(node, [rw.op("DequantizeLinear", made, *parameters, **attrs)])
+        made = rw.again(node, integers, *node.inputs[1:])
+        return rw.replace(node, [rw.again(dequantize, made, *parameters, axis=None)])
 
 
 def _is_multiplied(user: Node, value: Value, most: int = _MOST_MOVES) -> bool:

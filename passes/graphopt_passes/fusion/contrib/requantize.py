@@ -173,4 +173,4 @@ class FuseScaleIntoDequantize(ForRuntime):
         if not are_ordinary(np.abs(step)):
             raise Decline("the scale of {} would be too small or too large", x.value.name)
         scale = rw.constant(step.reshape(given.sizes()), like=given)
-        return rw.op("DequantizeLinear", x.value, scale, m.source.input(2), **m.source.attrs)
+        return rw.again(m.source, x.value, scale, m.source.input(2))

@@ -63,7 +63,7 @@ def _constant(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outco
         raise Decline("what is computed with {} is signed", value.name)
     moved = rw.constant(other_bytes(value.array()), like=value)
     inputs = (moved, node.inputs[1], rw.constant(other_bytes(zero), like=node.input(2)))
-    return rw.replace(node, [rw.op("DequantizeLinear", *inputs, **node.attrs)])
+    return rw.replace(node, [rw.again(node, *inputs)])
 
 
 def _is_signed(value: Value) -> bool:
@@ -77,7 +77,7 @@ def _given(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outcome:
     if not _is_for_bytes(node) or path_of(value)[-1].made_by("QuantizeLinear"):
         raise Decline
     inputs = (_in_other_bytes(value, zero, rw), node.inputs[1], rw.constant(other_bytes(zero), like=node.input(2)))
-    return rw.replace(node, [rw.op("DequantizeLinear", *inputs, **node.attrs)])
+    return rw.replace(node, [rw.again(node, *inputs)])
 
 
 def _joined(node: Node, rw: Rewriter) -> Outcome:
@@ -94,7 +94,7 @@ def _joined(node: Node, rw: Rewriter) -> Outcome:
             _check_goes_on(value, node)
     zero = np.zeros((), np.int8)
     parts = [_in_other_bytes(value, zero, rw) for value in node.operands]
-    whole = rw.op("Concat", *parts, **node.attrs)
+    whole = rw.again(node, *parts)
     return rw.replace(node, [_in_other_bytes(whole, other_bytes(zero), rw)])
 
 
@@ -177,9 +177,8 @@ def _is_for_bytes(node: Node) -> bool:
 
 
 def _computed(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outcome:
-    attrs = {name: attr for name, attr in node.attrs.items() if name != "output_dtype"}
     point = rw.constant(other_bytes(zero), like=node.input(2))
-    integers = rw.op("QuantizeLinear", node.inputs[0], node.inputs[1], point, **attrs)
+    integers = rw.again(node, *node.inputs[:2], point, output_dtype=None)
     pairs: list[tuple[Node, list[Value]]] = []
     kept: list[tuple[Value, Value]] = []  # values that others read as signed bytes, each with the unsigned ones
     stack = [(value, integers)]
@@ -195,7 +194,7 @@ def _computed(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outco
             else:
                 same = np.array_equal(own, zero) and own.shape == zero.shape
                 start = point if same else rw.constant(other_bytes(own))
-                pairs.append((reader, [rw.op("DequantizeLinear", new, reader.inputs[1], start, **reader.attrs)]))
+                pairs.append((reader, [rw.again(reader, new, reader.inputs[1], start)]))
         if as_it_is:
             kept.append((old, new))
     if (

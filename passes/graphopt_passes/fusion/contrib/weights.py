@@ -47,7 +47,7 @@ class ConvertQuantizedWeights(OnIntegers):
         inputs = [*node.inputs, *[None] * (zero + 1 - len(node.inputs))]
         inputs[right] = rw.constant(other_bytes(weight.array()), like=weight)
         inputs[zero] = _moved_zero(node, zero, np.uint8 if signed else np.int8, rw)
-        return rw.replace(node, [rw.op(node.op_type, *inputs, domain=node.domain, **node.attrs)])
+        return rw.replace(node, [rw.again(node, *inputs)])
 
 
 def _check(node: Node, left: int | None, weight: Value, *, signed: bool, rw: Rewriter) -> None:

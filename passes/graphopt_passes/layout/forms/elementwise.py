@@ -45,7 +45,7 @@ class Elementwise(Form):
         node, operands = self.node, entered_alike(emit, self.operands)
         by_current = {emit.now(v): made.value for v, made in zip(self.operands, operands, strict=True)}
         inputs = [by_current.get(v, v) if v is not None else None for v in node.inputs]
-        return [(emit.rw.op(node.op_type, *inputs, domain=node.domain, **node.attrs), operands[0].layout)]
+        return [(emit.rw.again(node, *inputs), operands[0].layout)]
 
 
 def entered_alike(emit: Emitter, operands: Sequence[Value]) -> list[Blocked]:

@@ -68,5 +68,5 @@ def _cost(form: Form, costs: Costs) -> Price:
 def _pair(x: Value, quantize: Node, node: Node, emit: Emitter) -> Built:
     made, layout, _ = emit.enter(x)
     for each in (quantize, node):
-        made = emit.rw.op(each.op_type, made, *each.inputs[1:], domain=each.domain, **each.attrs)
+        made = emit.rw.again(each, made, *each.inputs[1:])
     return [(made, layout)]

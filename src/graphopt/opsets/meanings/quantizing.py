@@ -134,10 +134,9 @@ def result_of_the_scale(node: Node, change: Change, rw: Rewriter) -> Step:
     stated, scale = node.attr("output_dtype", 0), node.operand(1)
     if node.op_type == "DequantizeLinear" and stated:
         if stated != scale.dtype:
-            attrs = {name: value for name, value in node.attrs.items() if name != "output_dtype"}
             # Computed in single floats, it is rounded once, to the type that is stated.
             wide = scale if scale.dtype == TensorProto.FLOAT else rw.op("Cast", scale, to=TensorProto.FLOAT)
-            result = rw.op(node.op_type, node.operand(0), wide, *node.inputs[2:], **attrs)
+            result = rw.again(node, node.operand(0), wide, *node.inputs[2:], output_dtype=None)
             rw.replace(node, [result if stated == TensorProto.FLOAT else rw.op("Cast", result, to=stated)])
             return None
         rw.set_attr(node, output_dtype=None)
