@@ -134,6 +134,16 @@ def test_an_empty_list_of_axes_is_in_doubt_as_an_attribute_too(opset: int) -> No
     assert shape.tolist() == [2]
 
 
+@pytest.mark.parametrize("opset", [7, 10, 11, 12])
+def test_axes_from_the_back_count_where_the_standard_had_none(opset: int) -> None:
+    proto = parser.parse_model(
+        f'<ir_version: 6, opset_import: ["": {opset}]> g (float[2,3] x) => (y) '
+        "{ a = Unsqueeze <axes = [-1]> (x) y = Unsqueeze <axes = [-1]> (a) }"
+    )
+    (result,) = run(PassManager("basic").run(proto).model, {"x": np.ones((2, 3), np.float32)})
+    assert result.shape == (2, 3, 1, 1)
+
+
 LOOPED = """<ir_version: 8, opset_import: ["": 13]> g (float[{n},3] x, int64 k) => (y, z) <bool c = {{1}}, int64 two = {{2}}> {{
   y = Loop ({trips}, c) <body = b (int64 i, bool d) => (e, t) {{ e = Identity (d) t = Relu (x) }}> z = Neg (y) }}"""
 

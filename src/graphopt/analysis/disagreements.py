@@ -230,13 +230,13 @@ def _squeezes_nothing(node: Node) -> bool:
     return _ints(node, "axes") == ()
 
 
-def _unsorted(facts: Facts) -> Doubts:
-    return facts.whole() if _squeezes_unsorted(facts.node) else []
+def _overlooks_axes(facts: Facts) -> Doubts:
+    return facts.whole() if _has_odd_axes(facts.node) else []
 
 
-def _squeezes_unsorted(node: Node) -> bool:
+def _has_odd_axes(node: Node) -> bool:
     axes = node.attrs.get("axes") or ()
-    return tuple(sorted(axes)) != tuple(axes)
+    return tuple(sorted(axes)) != tuple(axes) or any(axis < 0 for axis in axes)
 
 
 def _reduction(facts: Facts) -> Doubts:
@@ -434,7 +434,10 @@ TABLE: tuple[Disagreement, ...] = (
         lambda node: bool(_runtime_operands(node)), own_rule_is_right=True,
     ),
     Disagreement("Squeeze with an empty list of axes", ("Squeeze",), _squeeze, _squeezes_nothing),
-    Disagreement("Squeeze with axes out of order", ("Squeeze",), _unsorted, _squeezes_unsorted, own_rule_is_right=True),
+    Disagreement(
+        "Axes of older opsets from the back or out of order", ("Slice", "Squeeze", "Unsqueeze"), _overlooks_axes,
+        _has_odd_axes, own_rule_is_right=True,
+    ),
     Disagreement(
         "Reductions of empty tensors", (*_REDUCTIONS, "ArgMax", "ArgMin"), _reduction, _never, until="1.32",
     ),
