@@ -13,8 +13,14 @@ from graphopt.rewrite import Decline, Node, Numerics, PatternRule, Rewriter, Val
 
 
 def gelu_by_erf(op: OpBuilder, x: Pattern) -> Pattern:
-    """`x * (1 + erf(x / sqrt(2)))`, times a scale, which is 0.5 where nothing of it went into weights."""
-    return _gated(op, x, op.Erf(Product(x, scale=math.sqrt(0.5))))
+    """`x * (1 + erf(x / sqrt(2)))`, times a scale, which is 0.5 where nothing of it went into weights.
+
+    JAX has `erfc(-x / sqrt(2))` for the sum, which is 1 minus the curve of what is negated.
+    """
+    negated = op.Erf(Product(x, scale=-math.sqrt(0.5)))
+    return Either(
+        _gated(op, x, op.Erf(Product(x, scale=math.sqrt(0.5)))), Product(x, op.Sub(1.0, negated), scale="scale")
+    )
 
 
 def gelu_by_tanh(op: OpBuilder, x: Pattern) -> Pattern:

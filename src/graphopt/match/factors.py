@@ -18,7 +18,7 @@ class Factors:
         values: the factors that are not constant; powers of 2 and 3 stand twice and thrice.
         scale: the product of the constant numbers.
         rank: the highest rank of those, which all have one element.
-        nodes: the operators that multiply, the last one first.
+        nodes: the operators that multiply or negate, the last one first.
     """
 
     values: list[Value] = field(default_factory=list)
@@ -56,7 +56,7 @@ _WIDEST = 16
 
 
 def factors_of(node: Node) -> Factors:
-    """The factors of what a `Mul`, `Div` or `Pow` computes, through those that nothing else reads."""
+    """The factors of what a `Mul`, `Div`, `Pow` or `Neg` computes, through those that nothing else reads."""
     found = Factors()
     if not _expand(node, found, 0):
         found.values.append(node.result)
@@ -71,6 +71,11 @@ def _collect(value: Value, reader: Node, found: Factors, depth: int) -> None:
 
 
 def _expand(node: Node, found: Factors, depth: int) -> bool:
+    if node.op == "Neg":
+        found.nodes.append(node)
+        found.scale = -found.scale
+        _collect(node.operand(0), node, found, depth + 1)
+        return True
     if node.op not in ("Mul", "Div", "Pow"):
         return False
     left, right = node.operand(0), node.operand(1)

@@ -184,7 +184,7 @@ class Steps:
 
 
 PRODUCTS = ("Mul", "Div", "Pow")
-"""Operators that a `Product` is taken apart through."""
+"""Operators that end a `Product`; `Neg` is one inside of it."""
 
 
 def makers_of(part: Pattern | None, *, silent: bool = False) -> frozenset[str]:

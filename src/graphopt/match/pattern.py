@@ -126,7 +126,7 @@ class Either(Pattern):
 
 
 class Product(Pattern):
-    """A product, in whatever order and with whatever `Mul`, `Div` by constants, and `Pow` by 2 or 3 it is computed.
+    """A product, in whatever order it is computed, by `Mul`, `Div` by constants, `Pow` by 2 or 3, and `Neg`.
 
     Args:
         *factors: what is multiplied; the same pattern twice stands for a square.
