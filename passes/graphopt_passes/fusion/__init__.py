@@ -58,6 +58,7 @@ PASSES = passes_of(
     ("means", "FuseReduceMean"),
     ("selected", "FuseSelectionIntoWhere"),
     ("squeezed", "MoveSqueezeBehindActivation"),
-    ("rectifiers", "FuseMaxIntoRelu", "FuseLeakyRelu", "FusePrelu", "FuseHardSigmoid", "ReplacePreluWithLeakyRelu"),
+    ("rectifiers", "FuseMaxIntoRelu", "FuseLeakyRelu", "FusePrelu", "FuseHardSigmoid", "FuseSoftsign",
+     "ReplacePreluWithLeakyRelu"),
     ("einsum", "ReplaceEinsumWithMatmul"),
 ) | CONTRIB  # fmt: skip
