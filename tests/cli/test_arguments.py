@@ -88,7 +88,15 @@ def test_commands_of_two_words_have_an_overview(run: Run) -> None:
         (("audit", "a", "--timeout", "nan"), "--timeout: expected at least 0, found nan"),
         (("corpus", "run", "a", "--store", "b", "--memory", "nan"), "--memory: expected at least 0, found nan"),
         (("corpus", "run", "a", "--store", "b", "--disk", "inf"), "expected a number of GiB, found inf"),
-        (("profile", "a", "--top", "many"), "invalid int value: 'many'"),
+        (("profile", "a", "--top", "many"), "error: --top: expected a whole number, found 'many'"),
+        (("profile", "a", "--top"), "error: --top: expected one argument"),
+        (("audit", "a", "--budget", "much"), "error: --budget: expected a number, found 'much'"),
+        (("verify", "a", "b", "--seed", "-1"), "--seed: expected at least 0, found -1"),
+        (("optimize", "a", "b", "--external-data", "c", "--external-alignment", "0"), "expected at least 1, found 0"),
+        (("audit", "a", "--against", "onnxsimm"), "unknown peer 'onnxsimm' (did you mean onnxsim?)"),
+        (("audit", "a", "--against", "none,onnxsim"), "no peer or some expected, found both: none, onnxsim"),
+        (("check", "a", "--fail-on", "nodes"), "expected --baseline, or --save first"),
+        (("check", "a", "--save", "b", "--junit", "./b"), "--save and --junit both want ./b"),
         (("corpus", "run", "a"), "--store is missing: The file with all records"),
     ],
 )
@@ -97,6 +105,59 @@ def test_mistakes_are_one_line_that_helps(run: Run, words: tuple[str, ...], comp
     assert done.exit_code == 2
     assert done.stderr.count("\n") == 1
     assert complaint in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("optimize", "model.onnx", "other.onnx", ""), "IN... OUT"),
+        (("check", ""), "MODEL..."),
+        (("diff", "model.onnx", ""), "B"),
+        (("audit", "model.onnx", "--keep", ""), "--keep"),
+        (("optimize", "model.onnx", "out.onnx", "--skip", ""), "--skip"),
+        (("inspect", "model.onnx", "--config", ""), "--config"),
+    ],
+)
+def test_a_variable_that_is_not_set_is_no_folder(
+    run: Run, model_file: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], what: str
+) -> None:
+    other = model_file.with_name("other.onnx")
+    other.write_bytes(model_file.read_bytes())
+    monkeypatch.chdir(model_file.parent)
+    done = run(*words)
+    assert done.exit_code == 2
+    assert done.stderr == f"graphopt: error: {what}: expected a value, found an empty text\n"
+    assert other.read_bytes() == model_file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("option", "other"),
+    [
+        (("--data", "inputs.npz"), "--verify"),
+        (("--seed", "3"), "--verify"),
+        (("--timeout", "3"), "--verify"),
+        (("--external-threshold", "3"), "--external-data"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(
+    run: Run, model_file: Path, tmp_path: Path, option: tuple[str, str], other: str
+) -> None:
+    out, file = tmp_path / "out.onnx", tmp_path / "graphopt.toml"
+    done = run("optimize", model_file, out, *option)
+    assert done.exit_code == 2
+    assert done.stderr == f"graphopt: error: {option[0]} does nothing without {other}\n"
+    assert not out.exists()
+    file.write_text("seed = 3\ntimeout = 3.0\nexternal-threshold = 3\n")  # which wait for what needs them
+    assert run("optimize", model_file, out, "--config", file).exit_code == 0
+
+
+def test_what_follows_two_dashes_is_no_option(
+    run: Run, model_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("optimize", "-q", "--", model_file, "-out.onnx").exit_code == 0
+    assert run("inspect", "--quiet", "--", "-out.onnx").exit_code == 0
+    assert run("inspect", "--", "-out.onnx", "--quiet").stderr == "graphopt: error: --quiet not found\n"
 
 
 def test_quiet_prints_nothing_and_verbose_what_is_logged(run: Run, model_file: Path) -> None:

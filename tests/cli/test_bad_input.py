@@ -80,7 +80,7 @@ def test_truncated_external_file(run: Run, tmp_path: Path, existing: Path) -> No
         (("--passes", "eliminate_identiti"), ("unknown pass", "eliminate_identity")),
         (("--skip", "no_such_pass"), ("unknown pass", "no_such_pass")),
         (("--passes", "repeat({a"), ("pipeline",)),
-        (("--passes", ""), ("no passes",)),
+        (("--passes", " "), ("no passes",)),
         (("--level", "turbo"), ("unknown level", "basic")),
         (("--numerics", "sloppy"), ("unknown numerics", "rounding")),
         (("--target", "z80"), ("unknown target", "host")),
@@ -171,6 +171,12 @@ def test_nothing_but_the_line_in_a_real_process(tmp_path: Path) -> None:
     assert done.stderr.decode().count("\n") == 1
     assert "Traceback" not in done.stderr.decode()
     assert not (tmp_path / "out.onnx").exists()
+
+
+def test_a_device_without_end_is_not_read_for_ever(run: Run, existing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphopt.ir.files._LARGEST", 4 << 20)
+    assert_one_line(run("optimize", "/dev/zero", existing), 3, "/dev/zero", "above 2 GiB")
+    assert existing.read_bytes() == PRECIOUS
 
 
 def test_bad_standard_input() -> None:
@@ -277,6 +283,9 @@ def test_standard_input_is_read_once(run: Run, words: tuple[str, ...]) -> None:
         (("passes", "eliminate_identity", "--peers"), ("NAME", "--peers")),
         (("passes", "--peers", "--write", "pages"), ("--peers", "--write")),
         (("passes", "--markdown"), ("--markdown", "NAME")),
+        (("passes", "eliminate_identity", "--family", "folding"), ("NAME", "--family")),
+        (("passes", "--peers", "--level", "all"), ("--peers", "--level")),
+        (("fuzz", "--after", "report.json"), ("--after", "--passes-until")),
         (("passes", "eliminate_identity", "--json", "--markdown"), ("--json", "--markdown")),
         (("check", "model.onnx", "--json", "--markdown"), ("--json", "--markdown")),
         (("fuzz", "--level", "turbo"), ("unknown level 'turbo'", "convert")),
@@ -306,7 +315,11 @@ def test_data_that_is_no_archive(run: Run, model_file: Path, tmp_path: Path, con
 
 @pytest.mark.parametrize("command", ["audit", "bisect", "check", "profile", "verify", "optimize", "convert"])
 def test_data_that_is_not_there(run: Run, model_file: Path, command: str) -> None:
-    more = {"verify": [model_file], "optimize": ["out.onnx", "--verify"], "convert": ["out.onnx", "--opset", "13"]}
+    more = {
+        "verify": [model_file],
+        "optimize": ["out.onnx", "--verify"],
+        "convert": ["out.onnx", "--opset", "13", "--verify"],
+    }
     words = [model_file, *more.get(command, []), "--data", "missing.npz"]
     assert_one_line(run(command, *words), 3, "missing.npz")
 

@@ -49,7 +49,7 @@ def test_given_sizes_fold_what_depends_on_them(run: Run, tmp_path: Path) -> None
         (("--dim", "batch=0"), ("batch=1",)),
         (("--dim", "batch"), ("batch=1",)),
         (("--shape", "x=2,4", "--dim", "batch=3"), ("'batch'", "both")),
-        (("--external-threshold", "1"), ("need --external-data",)),
+        (("--external-threshold", "1"), ("without --external-data",)),
         (("--external-data", "auto", "--external-alignment", "0"), ("alignment",)),
         (("--external-data", "auto", "--external-threshold=-1"), ("threshold",)),
     ],

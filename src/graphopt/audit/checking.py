@@ -47,6 +47,11 @@ class FailOn:
     size: bool = False
     slower: float | None = None
 
+    @property
+    def of_the_past(self) -> bool:
+        """Whether it takes a baseline to judge some of it."""
+        return self.nodes or self.size or self.slower is not None
+
     @classmethod
     def parse(cls, text: str) -> FailOn:
         """Read text like `slower=3%,nodes,numerics`.
@@ -182,7 +187,7 @@ def check(
     """
     found = Check([], {}, [])
     timed = conditions.slower is not None
-    held = conditions.nodes or conditions.size or timed
+    held = conditions.of_the_past
     for name in map(_name, models) if held else ():
         _check_baseline(name, (baseline or {}).get(name), f"graphopt {manager.level}", threads if timed else ())
     for number, path in enumerate(models):

@@ -101,6 +101,7 @@ def contestants(
         UsageError: a level or a peer is not known.
     """
     from graphopt.audit.rivals import installed, runtime_of
+    from graphopt.peers import by_name
 
     rows = [Contestant(UNOPTIMIZED, "raw", "none"), Contestant(BASELINE, "raw", "all")]
     if managers is None:
@@ -111,7 +112,7 @@ def contestants(
     known = installed()
     for peer in known if against is None else several("against", against):
         if peer not in known:
-            raise UsageError(f"unknown peer {peer!r}, or it is not installed; found {', '.join(known) or 'none'}")
+            raise UsageError(f"peer {by_name(peer).name} is not installed; found {', '.join(known) or 'none'}")
         rows.append(Contestant(peer, peer, runtime_of(peer)))
     return rows
 

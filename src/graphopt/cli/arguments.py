@@ -55,15 +55,20 @@ class Option:
         help: what it does.
         min: the least number that it takes.
         choices: what a shell offers; what is taken is for the command to say.
+        needs: the parameter without which it says nothing, of a command that has it.
     """
 
     names: tuple[str, ...]
     help: str
     min: float | None
     choices: tuple[str, ...]
+    needs: str
 
-    def __init__(self, *names: str, help: str, min: float | None = None, choices: Sequence[str] = ()) -> None:
-        for name, value in (("names", names), ("help", help), ("min", min), ("choices", tuple(choices))):
+    def __init__(
+        self, *names: str, help: str, min: float | None = None, choices: Sequence[str] = (), needs: str = ""
+    ) -> None:
+        stated = {"names": names, "help": help, "min": min, "choices": tuple(choices), "needs": needs}
+        for name, value in stated.items():
             object.__setattr__(self, name, value)
 
 
@@ -116,6 +121,13 @@ class Parameter:
         return self.stated.names or ("--" + self.name.replace("_", "-"),)
 
     @property
+    def shown(self) -> str:
+        """How a message calls it."""
+        if isinstance(self.stated, Option):
+            return self.names[0]
+        return self.stated.metavar or self.name
+
+    @property
     def key(self) -> str:
         """Its name in a configuration file: that of the option, without dashes before it."""
         return max(self.names, key=len).removeprefix("--")
@@ -132,17 +144,31 @@ class Parameter:
             )
         else:
             parser.add_argument(
-                *self.names, dest=self.name, type=self.kind, default=self.default, help=shown + self._default_note(),
+                *self.names, dest=self.name, type=self.read, default=self.default, help=shown + self._default_note(),
                 action="append" if self.many else "store", metavar=self.kind.__name__.upper().replace("STR", "TEXT"),
             )  # fmt: skip
 
     def _default_note(self) -> str:
         return "" if self.default in (None, "") else f" [default: {self.default}]"
 
+    def read(self, text: str) -> Any:
+        """Its value from the command line."""
+        try:
+            return self.kind(text)
+        except ValueError:
+            number = "a whole number" if self.kind is int else "a number"
+            raise argparse.ArgumentTypeError(f"expected {number}, found {text!r}") from None
+
     def check(self, value: Any) -> None:
-        """Refuse numbers that are too small, and an option that is needed and was left out."""
+        """Refuse numbers that are too small, text that is empty, and an option that is needed and was left out.
+
+        An empty text is a variable of a shell that is not set. As a path it would be the folder one is in, models
+        in which would be read, or replaced.
+        """
         if self.required and value is None and isinstance(self.stated, Option):
             raise UsageError(f"{self.names[0]} is missing: {self.stated.help}")
+        if value != self.default and "" in (value if self.many else [value]):
+            raise UsageError(f"{self.shown}: expected a value, found an empty text")
         least = self.stated.min if isinstance(self.stated, Option) else None
         if least is not None and value is not None and not value >= least:  # nor is NaN
             raise UsageError(f"{self.names[0]}: expected at least {least:g}, found {value:g}")
@@ -181,7 +207,7 @@ class _Parser(argparse.ArgumentParser):
     """Leaves what becomes of a mistake to whoever called it."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; see {self.prog} --help")
+        raise UsageError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
 
 
 @dataclass(frozen=True)
@@ -251,27 +277,40 @@ class Command:
             parser.usage = ""  # or it is laid out for every command line, and shown for none
         for parameter in self.parameters:
             parameter.add_to(parser)
-        given, unknown = parser.parse_known_intermixed_args(list(words))
+        words = _marked(words)
+        given, unknown = parser.parse_known_intermixed_args(words)
         for word in sorted(unknown, key=lambda word: not word.startswith("-")):
             self._refuse(word)  # an option rather than what may have been meant as its value
+        named = {each.name for each in self.parameters if getattr(given, each.name) not in (None, each.default)}
         if given.config is not None:
+            COMMON[0].check(given.config)
             stated = self._from_file(given.config)
             # To a default that is a list the parser adds what is given, which is to hold in its place.
             lists = {name: value for name, value in stated.items() if isinstance(value, list)}
             parser.set_defaults(**{name: value for name, value in stated.items() if name not in lists})
-            given = parser.parse_intermixed_args(list(words))
+            given = parser.parse_intermixed_args(words)
             for name, value in lists.items():
                 if getattr(given, name) is None:
                     setattr(given, name, value)
-        values = dict(vars(given))
+        values = {name: _unmarked(value) for name, value in vars(given).items()}
         for parameter in self.parameters:
             parameter.check(values[parameter.name])
+            if parameter.name in named:
+                self._check_company(parameter, values)
         for name, group in self.groups.items():
             fields = [parameter.name for parameter in self.parameters if parameter.group == name]
             values[name] = group(**{field: values.pop(field) for field in fields})
         return values
 
+    def _check_company(self, given: Parameter, values: Mapping[str, Any]) -> None:
+        """Refuse an option of the command line that does nothing for want of another; in a file it may wait for it."""
+        needed = given.stated.needs if isinstance(given.stated, Option) else ""
+        if needed in values and not values[needed]:
+            other = next(each for each in self.parameters if each.name == needed)
+            raise UsageError(f"{given.shown} does nothing without {other.shown}")
+
     def _refuse(self, word: str) -> NoReturn:
+        word = _unmarked(word)
         hint = _meant(word.partition("=")[0], self.options) or f"; see graphopt {self.name} --help"
         raise UsageError(f"unknown argument {word!r}{hint}")
 
@@ -288,6 +327,23 @@ class Command:
         for key, value in (shared | own).items():
             found[options[key].name] = options[key].from_file(value, f"{path}: {key}")
         return found
+
+
+_MARK = "\0"
+"""Stands before what follows `--`; the words of a command line have none."""
+
+
+def _marked(words: Sequence[str]) -> list[str]:
+    """The words of a command line, those after `--` such that the parser takes none of them for an option."""
+    end = words.index("--") if "--" in words else len(words)
+    return [*words[:end], *(_MARK + word for word in words[end + 1 :])]
+
+
+def _unmarked(value: Any) -> Any:
+    """A value without the marks, of `_marked`, of what it consists of."""
+    if isinstance(value, list):
+        return [_unmarked(each) for each in value]
+    return value.removeprefix(_MARK) if isinstance(value, str) else value
 
 
 def _stated(called: Any) -> dict[str, tuple[Any, Any]]:

@@ -27,7 +27,9 @@ def passes(
     from graphopt.cli.reference import Page, record
     from graphopt.pipeline import registry
 
-    _check_asked({"NAME": name, "--peers": peers, "--write": write, "--index": index})
+    asked = {"NAME": name, "--peers": peers, "--write": write, "--index": index}
+    for choice in ({"--family": family}, {"--level": level}):
+        _check_asked(asked | choice)
     if form.as_markdown and name is None and not peers:
         raise UsageError("--markdown needs NAME or --peers; --write makes a page of each pass")
     known = registry()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from graphopt.cli.arguments import Option
 from graphopt.cli.console import check_place, progress, write_page
 from graphopt.cli.models import model_files
 from graphopt.cli.options import Data, Models, Passes, ReportForm, Seed, Sizes, Timeout, TimingOptions
+from graphopt.errors import UsageError
+from graphopt.system.files import destination
 
 
 def check(
@@ -32,9 +35,13 @@ def check(
     from graphopt.audit.checking import check as judge
 
     conditions = FailOn.parse(fail_on)
+    if conditions.of_the_past and baseline is None and save is None:  # it would pass whatever the models are
+        raise UsageError(f"--fail-on {fail_on} holds models against a baseline; expected --baseline, or --save first")
     files = model_files(models)
     check_place(save, *files, data)  # a baseline may be replaced by the next
     check_place(junit, *files, data, baseline)
+    if save is not None and junit is not None and destination(Path(save)) == destination(Path(junit)):
+        raise UsageError(f"--save and --junit both want {junit}")
     past = read_baseline(baseline) if baseline is not None else None
     with progress("checking") as told:
         found = judge(

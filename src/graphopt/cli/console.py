@@ -120,7 +120,9 @@ def read_source(name: str) -> str | bytes:
         return name
     if sys.stdin.isatty():
         raise UsageError("`-` reads a model from standard input, which is a terminal")
-    return sys.stdin.buffer.read()
+    from graphopt.ir.files import read_stream
+
+    return read_stream(sys.stdin.buffer, "standard input")
 
 
 def read_sources(names: Sequence[str]) -> list[str | bytes]:

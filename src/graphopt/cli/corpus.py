@@ -40,8 +40,12 @@ Release = Annotated[str | None, Option("--release", help="Which release. Default
 OldStore = Annotated[
     str | None, Option("--against", help="A store of another release, or the same, to say what changed.")
 ]
-OldRelease = Annotated[str | None, Option("--against-release", help="Which release of that. Default: the newest.")]
-Margin = Annotated[float, Option("--margin", help="By which share a model may be slower, like 0.05.", min=0)]
+OldRelease = Annotated[
+    str | None, Option("--against-release", help="Which release of that. Default: the newest.", needs="against")
+]
+Margin = Annotated[
+    float, Option("--margin", help="By which share a model may be slower, like 0.05.", min=0, needs="against")
+]
 StorePath = Annotated[str, Option("--store", help="The file with all records; made if it is not there.")]
 
 

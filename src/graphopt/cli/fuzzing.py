@@ -43,11 +43,17 @@ def fuzz(
     reasons: Annotated[bool, Option("--reasons", help="Count why passes declined, too.")] = False,
     passes_until: Annotated[
         int,
-        Option(help="Choose golden cases by what passes lack, until each fired so often, and a tenth for each reason."),
+        Option(
+            help="Choose golden cases by what passes lack, until each fired so often, and a tenth for each reason.",
+            min=0,
+        ),
     ] = 0,
     after: Annotated[
         list[str] | None,
-        Option(help="An earlier session's report (--json), from whose counts --passes-until goes on; may be repeated."),
+        Option(
+            help="An earlier session's report (--json), from whose counts --passes-until goes on; may be repeated.",
+            needs="passes_until",
+        ),
     ] = None,
     thin: Annotated[int, Option(help="Have levels and peers take turns: each judges one model of so many.", min=1)] = 1,
     sow: Annotated[str, Option(help="Golden cases that models begin with, like fuse_gelu/fires_erf.")] = "",

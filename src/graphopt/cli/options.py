@@ -35,10 +35,12 @@ Numerics = Annotated[str, Option("--numerics", help="exact, rounding or fast: fo
 Target = Annotated[str | None, Option("--target", help="The machine for layout passes; default: host.")]
 Opset = Annotated[int | None, Option("--opset", help="Bring the model to this opset first.")]
 Timeout = Annotated[float, Option("--timeout", help="Seconds that one optimizer or comparison may take.", min=0)]
-Patience = Annotated[float | None, Option("--timeout", help="Seconds that one comparison may take.", min=0)]
+Patience = Annotated[
+    float | None, Option("--timeout", help="Seconds that one comparison may take.", min=0, needs="verify")
+]
 Budget = Annotated[float, Option("--budget", help="Seconds of timing for each model and thread count.", min=0)]
-Seed = Annotated[int, Option("--seed", help="Seed of generated inputs.")]
-Data = Annotated[str | None, Option("--data", help="An .npz file with inputs of your own, by name.")]
+Seed = Annotated[int, Option("--seed", help="Seed of generated inputs.", min=0, needs="verify")]
+Data = Annotated[str | None, Option("--data", help="An .npz file with inputs of your own, by name.", needs="verify")]
 Verify = Annotated[bool, Option("--verify", help="Compare with the original; write nothing that differs.")]
 NoVerify = Annotated[bool, Option("--no-verify", help="Do not compare results.")]
 Threads = Annotated[str, Option("--threads", help="Thread counts, like 1,2.")]
@@ -124,25 +126,27 @@ class Outside(OptionGroup):
         str | None, Option(help="Put weights into this file beside OUT (`auto` names it after OUT and the data).")
     ] = None
     external_threshold: Annotated[
-        int | None, Option(help="With --external-data: only tensors of at least this many bytes; default 16384.")
+        int | None,
+        Option(
+            help="With --external-data: only tensors of at least this many bytes; default 16384.",
+            min=0,
+            needs="external_data",
+        ),
     ] = None
     external_alignment: Annotated[
-        int | None, Option(help="With --external-data: start tensors at multiples of this; default 64.")
+        int | None,
+        Option(
+            help="With --external-data: start tensors at multiples of this; default 64.",
+            min=1,
+            needs="external_data",
+        ),
     ] = None
 
     def layout(self) -> ExternalData | None:
-        """The layout that was asked for; None where weights stay as they are.
-
-        Raises:
-            UsageError: the options do not go together.
-        """
+        """The layout that was asked for; None where weights stay as they are."""
         threshold, alignment = self.external_threshold, self.external_alignment
         if self.external_data is None:
-            if threshold is not None or alignment is not None:
-                raise UsageError("--external-threshold and --external-alignment need --external-data")
             return None
-        if (threshold or 0) < 0 or (alignment if alignment is not None else 1) < 1:
-            raise UsageError(f"a threshold >= 0 and an alignment >= 1 expected, found {threshold} and {alignment}")
         from graphopt.ir import ExternalData
 
         layout = ExternalData(None if self.external_data == "auto" else self.external_data)
@@ -192,8 +196,14 @@ def feed(path: str | None) -> Feed | None:
 
 
 def peers(names: Sequence[str] | None) -> list[str] | None:
-    """Peer names as given, separated by commas too; None for all, `none` for none."""
+    """Peer names as given, separated by commas too; None for all, `none` for none.
+
+    Raises:
+        UsageError: `none` and others.
+    """
     if names is None:
         return None
     found = [part for name in names for part in name.split(",") if part]
+    if "none" in found and len(found) > 1:
+        raise UsageError(f"no peer or some expected, found both: {', '.join(found)}")
     return [] if found == ["none"] else found

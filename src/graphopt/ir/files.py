@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -25,6 +27,12 @@ from graphopt.records import dataclass
 
 _LIFT_FROM = 4 << 20
 """Files from this size on are read without their large weights."""
+
+_LARGEST = 2 << 30
+"""Bytes of the longest message that protobuf reads."""
+
+_PART = 1 << 20
+"""Bytes read at once."""
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
@@ -98,6 +106,8 @@ def as_path(source: object, expected: str = "a path") -> Path:
     if not isinstance(source, (str, os.PathLike)):
         raise UsageError(f"expected {expected}, found {type(source).__name__}")
     name = os.fsdecode(source)
+    if not name:
+        raise UsageError(f"expected {expected}, found an empty text")
     if "\0" in name:
         raise ModelError(f"{name!r} is no path")
     if _URL.match(name) and not os.path.lexists(name):
@@ -140,11 +150,32 @@ def read_bytes(path: Path) -> bytes:
     if path.is_dir():
         raise ModelError(f"{path} is a folder, expected an ONNX file{_within(path)}")
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            return read_stream(file, str(path))
     except FileNotFoundError as error:
         raise ModelError(f"{path} not found") from error
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def read_stream(stream: IO[bytes], what: str) -> bytes:
+    """All that a stream gives; a device may give without end.
+
+    Args:
+        stream: the stream.
+        what: how a message calls it.
+
+    Raises:
+        ModelError: it is more than any serialized model.
+    """
+    found = io.BytesIO()
+    while part := stream.read(_PART):
+        if found.tell() + len(part) > _LARGEST:
+            raise ModelError(
+                f"{what}: truncated, or no ONNX model (above 2 GiB; weights of that size are read from files only)"
+            )
+        found.write(part)
+    return found.getvalue()
 
 
 def _within(folder: Path) -> str:
