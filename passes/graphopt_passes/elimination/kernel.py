@@ -30,7 +30,7 @@ class EliminatePaddedKernelCells(OpRule):
         kept = array[(slice(None), slice(None), *(slice(first, last + 1) for first, last in live))]
         made = rw.again(
             node, node.inputs[0], rw.constant(np.ascontiguousarray(kept), like=weight), *node.inputs[2:],
-            kernel_shape=kept.shape[2:], dilations=tuple(axis.dilation for axis in smaller),
-            pads=(*(axis.before for axis in smaller), *(axis.after for axis in smaller)),
+            kernel_shape=kept.shape[2:], pads=(*(axis.before for axis in smaller), *(axis.after for axis in smaller)),
+            dilations=tuple(axis.dilation for axis in smaller),
         )  # fmt: skip
         return rw.replace(node, [made])

@@ -45,7 +45,7 @@ class FusePadInto(PatternRule):
             _check_pool(node, own, pads)
         _check_not_empty(m.x, pads, kernel, node)
         counts = {"count_include_pad": 1} if node.op == "AveragePool" else {}
-        return rw.again(node, m.x, *node.inputs[1:], auto_pad=None, pads=pads, **counts)
+        return rw.again(node, m.x, *node.inputs[1:], **counts, auto_pad=None, pads=pads)
 
 
 def _check_pool(node: Node, own: Pads, pads: Pads) -> None:
