@@ -78,11 +78,8 @@ class EliminateUnusedOptionalOutputs(OpRule):
     ops = tuple(_OPTIONAL_FROM)
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        needed, count = _OPTIONAL_FROM[node.op], len(node.outputs)
-        if needed >= count:
-            raise Decline
         read = [index for index, value in enumerate(node.outputs) if value and value.uses]
-        needed = max((needed, *(index + 1 for index in read)))
-        if needed >= count:
+        needed = max((_OPTIONAL_FROM[node.op], *(index + 1 for index in read)))
+        if needed >= len(node.outputs):
             raise Decline
         return rw.replace(node, rw.outputs(needed, node.op_type, *node.inputs, **node.attrs))

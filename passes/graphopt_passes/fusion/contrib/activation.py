@@ -78,8 +78,6 @@ class FuseAddIntoConv(ForRuntime):
         if reader is None or reader.graph is not m.root.graph or reader.op not in (*ACTIVATIONS, "Clip"):
             raise Decline("no activation alone reads {}", total.name)
         check_float(value)
-        one, two = value.shape, m.z.shape
-        if one is None or two is None or len(one) != 4 or None in one or one != two:
+        if value.rank != 4 or not value.has_shape_of(m.z):
             raise Decline("{} and {} are not known to have one shape of four axes", value.name, m.z.name)
-        operands = [m.conv.input(index) for index in range(3)]
-        return rw.op("FusedConv", *operands, m.z, domain=DOMAIN, **m.conv.attrs)
+        return rw.op("FusedConv", m.x, m.w, m.b, m.z, domain=DOMAIN, **m.conv.attrs)
