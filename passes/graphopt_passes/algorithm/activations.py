@@ -263,11 +263,7 @@ def is_positive(value: Value, depth: int = 0) -> bool:
 
 
 def _is_of_some(node: Node) -> bool:
-    """Whether a maximum is one of some numbers in every run: of none it is minus infinity, or the lowest number.
-
-    Raises:
-        Decline: it is not known along which axes it is taken.
-    """
+    """Whether a maximum, which of no numbers is the lowest one, is of some; declines where its axes are not known."""
     if node.op == "MaxPool":  # a window with gaps may lie beside the image, one on padding and one behind it
         return all(step == 1 for step in node.attr("dilations") or ())
     if node.op != "ReduceMax":

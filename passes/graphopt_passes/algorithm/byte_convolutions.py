@@ -85,18 +85,9 @@ class ByteConvolution:
         self, channels: slice | np.ndarray, x: Value, weight: np.ndarray, rw: Rewriter, *, group: int = 1,
         wide: int = 0, **attrs: Any,
     ) -> Value:  # fmt: skip
-        """A convolution for some of the channels of the result, with others behind them up to `wide` ones.
+        """A convolution of `x` for some of the channels of the result, with others behind them up to `wide` ones.
 
         Declines where the processor would not add products of these weights exactly.
-
-        Args:
-            channels: which of them, in order.
-            x: what it is of.
-            weight: its weights.
-            rw: what writes it.
-            group: how many groups it has.
-            wide: the least number of channels of its result.
-            attrs: attributes that are others.
         """
         self.check_sums(weight, group, rw)
         inputs = list(self.node.inputs)

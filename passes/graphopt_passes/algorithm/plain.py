@@ -13,8 +13,7 @@ from graphopt_passes.shared import Shared
 class PlainBuilder(Shared):
     """Builds layers for a pass, and makes what several of them need once for each graph.
 
-    Args:
-        rw: the gate.
+    Attributes:
         plain: whether to use standard operators only.
     """
 

@@ -75,11 +75,7 @@ class ConvertRepeatedPixelsToResize(Weighed, OpRule):
 
 
 def _enlarged(x: Value, moves: Sequence[Node]) -> tuple[list[int], list[int]]:
-    """How often each axis is repeated element by element, and the axes in the order that they have behind the moves.
-
-    Raises:
-        Decline: they do more than that.
-    """
+    """How often each axis is repeated element by element, and their order then; declines where more is done."""
     axes: list[_Axis] = [[_Part(axis, size)] * (size != 1) for axis, size in enumerate(x.dims())]
     for move in reversed(moves):
         axes = _behind(axes, move)

@@ -32,11 +32,7 @@ class WaveRows:
 
     @classmethod
     def of(cls, turned: str, dims: Sequence[Dim], cosine: Value, sine: Value, width: int) -> WaveRows:
-        """Of waves with a row of numbers for each position of what has these sizes.
-
-        Raises:
-            Decline: they have other rows, or differ between heads.
-        """
+        """Of waves with a row for each position of what has these sizes; declines where rows or heads differ."""
         rows, other = (cls._of(wave, turned, dims, width) for wave in (cosine, sine))
         if rows != other:
             raise Decline("{} and {} are of other positions", cosine.name, sine.name)

@@ -277,12 +277,7 @@ def _floats(value: Value) -> np.ndarray[Any, Any]:
 
 
 def refuse_magnified_before(node: Node, index: int) -> None:
-    """Decline where the activations that a linear operator multiplies with its weights may be enormous.
-
-    Args:
-        node: the operator.
-        index: the position of its weights.
-    """
+    """Decline where the activations that an operator multiplies with its weights, operand `index`, may be enormous."""
     ways = [(node.operand(1 if index == 0 else 0), 1.0)]
     seen: set[Value] = set()
     while ways and len(seen) < _STEPS:

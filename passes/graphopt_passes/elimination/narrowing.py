@@ -20,19 +20,9 @@ _BLOCK = 16
 
 
 def narrow(value: Value, channels: int, layer: LinearLayer, rw: Rewriter) -> set[Value]:
-    """Remove channels of a value, with all that makes and reads them.
+    """Remove channels that a layer makes or reads, with all that makes and reads them; declines where all stay.
 
-    Args:
-        value: what a layer makes or reads.
-        channels: how many it has.
-        layer: the layer.
-        rw: the gate.
-
-    Returns:
-        The values with the same channels, which need not be looked at again.
-
-    Raises:
-        Decline: all of them stay.
+    Returns the values with the same channels, which need not be looked at again.
     """
     space = Space(layer.node.graph, channels)
     space.explore(Place(value, layer.axis, layer.rank))

@@ -39,11 +39,7 @@ class _Repeated:
 
     @classmethod
     def of(cls, value: Value, reader: Node) -> _Repeated:
-        """Read one.
-
-        Raises:
-            Decline: it is none, or the model has no name for how often it is repeated.
-        """
+        """Read one; declines where it is none, or the model has no name for how often it is repeated."""
         source = value.source(*_SOURCES, reader=reader)
         dims, filled = value.dims(), source.op == "ConstantOfShape"
         if not filled and not _is_constant(source.operand(0)):

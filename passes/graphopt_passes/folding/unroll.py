@@ -125,13 +125,7 @@ def _written_out(loop: Carried, scan: Scan, rounds: int, rw: Rewriter) -> list[O
 
 
 def _most_rounds(body: Graph, extra: int, limit: int) -> int:
-    """How many rounds of a body may be written out: one at least, as that makes nothing larger.
-
-    Args:
-        body: the body.
-        extra: nodes that each round needs beside it, to take elements and to stack results.
-        limit: the most nodes to make.
-    """
+    """How many rounds of a body, with `extra` nodes each, may be written out: at least one, which adds nothing."""
     unknown = next((node for node in body if not is_deterministic(node)), None)
     if unknown is not None:
         raise Decline("{} may draw random numbers, or do more than compute its outputs", unknown.op)

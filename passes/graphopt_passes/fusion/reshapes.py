@@ -49,13 +49,9 @@ def _are_axes_alone(first: Node, second: Node) -> bool:
 
 
 def _joined(node: Node, x: Value, rw: Rewriter, *, like: Value | None = None) -> Fired:
-    """Replace the second of two reshapes by one of `x`, in each way that leads to the same result in one step.
+    """Replace the second of two reshapes by one of `x`, in the first way that leads to the same result in one step.
 
-    Args:
-        node: the second.
-        x: what has the elements and the shape that the first one reads.
-        rw: where to build.
-        like: a value of that shape, where `x` was only just made.
+    What the first one reads has the elements of `x`, and its shape, which `like` has where `x` was only just made.
     """
     declined = Decline()
     for way in (_as_stated, _as_known, _by_ones):

@@ -129,11 +129,7 @@ class MoveConvBeforeResize(Weighed, OpRule):
 
 
 def _check_finite(node: Node, array: np.ndarray, parts: list[_Part]) -> None:
-    """See that the convolution makes no infinity of numbers: a mean with one that counts nothing is NaN.
-
-    Raises:
-        Decline: a weight or the bias that would be interpolated is infinite, or may be.
-    """
+    """Decline where an interpolated weight or bias may be infinite: a mean with one that counts nothing is NaN."""
     views = [part.resize[1] for part in parts if part.resize is not None]
     if all(view.mode == "nearest" for view in views):
         return

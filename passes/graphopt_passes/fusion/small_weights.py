@@ -30,15 +30,10 @@ _HALF = 2.0**-13
 
 
 def refuse_lost_digits(linear: Linear, affine: Affine, root: Node) -> None:
-    """Decline where weights that matter would lose digits, scaled as the result of their operator is.
+    """Decline where weights that matter would lose digits, scaled by what `root` does to the result of their operator.
 
     Those do not matter that may as well be zero (docs/adr/0015-negligible-weights.md): a bias is far above them, or
     nothing before or after them magnifies what it gets.
-
-    Args:
-        linear: the operator.
-        affine: what is done to its channels.
-        root: the node that does it.
     """
     scale = affine.scale
     if scale is not None:
@@ -67,10 +62,6 @@ def check_scale(scale: np.ndarray[Any, Any], weight: Value) -> None:
     A sum that is scaled afterwards has lost its digits below the smallest normal number then, and a large number that
     is scaled before it meets a small weight has become infinite; with the scale in the weights neither happens. Nor
     does a sum overflow then that a small scale makes small, or one of zero no number.
-
-    Args:
-        scale: the numbers that the weights are to be multiplied with.
-        weight: these, a constant.
     """
     if not np.abs(scale).max(initial=0.0) <= _LARGE:
         raise Decline("a scale above {:.2g} magnifies what sums lose", _LARGE)
@@ -100,15 +91,7 @@ def _check_sums(weights: np.ndarray[Any, Any]) -> None:
 
 
 def _refuse(linear: Linear, rows: Rows, dtype: np.dtype[Any], bias: np.ndarray[Any, Any] | None, root: Node) -> None:
-    """Decline where weights lose digits that matter.
-
-    Args:
-        linear: the operator.
-        rows: its new weights, in float64.
-        dtype: the element type that they are to have.
-        bias: its new bias.
-        root: the node whose result is to be that of the operator.
-    """
+    """Decline where new weights, float64 `rows` to be of `dtype`, lose digits that matter beside the new bias."""
     if dtype == np.float16:
         _refuse_halves(rows)
     if dtype not in (np.float32, np.float64):

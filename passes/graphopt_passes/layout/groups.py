@@ -25,12 +25,7 @@ def mark(forms: Mapping[Node, Form]) -> None:
 
 
 def grouped(forms: Mapping[Node, Form], prices: Mapping[Node, Price]) -> dict[Node, Group]:
-    """The groups, by the node at whose place each is built.
-
-    Args:
-        forms: the forms of the nodes that are blocked.
-        prices: of these nodes.
-    """
+    """The groups of nodes that are blocked, by the node at whose place each is built."""
     groups: dict[Node, Group] = {}
     taken: set[Node] = set()
     for node in reversed(list(forms)):  # later ones choose first

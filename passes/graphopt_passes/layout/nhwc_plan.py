@@ -19,12 +19,7 @@ _TIE = 1e-3
 
 
 def convert(graph: Graph, rw: Rewriter) -> None:
-    """Let the nodes of a graph that are faster so work with channels last, and what lies between them.
-
-    Args:
-        graph: the graph.
-        rw: the gate.
-    """
+    """Let the nodes of a graph that are faster with channels last work so, and what lies between them."""
     images = _ChannelsLast(rw)
     for form in choose(graph, rates_of(rw.target)):
         with rw.attempt(form.node):

@@ -37,14 +37,9 @@ def canonical(segments: Iterable[int], block: int) -> Layout:
 
 
 def groups_in_one(group: int, channels: Iterable[int], block: int) -> int:
-    """How many groups of a convolution to make one, so that each has whole blocks; all where that cannot be.
+    """How many groups to make one, so that each has whole blocks of inputs and of outputs; all where that cannot be.
 
     The last one may have fewer, where its last block is the last of all: 19 groups of 8 channels are 10 blocks of 16.
-
-    Args:
-        group: number of groups.
-        channels: those that each of them reads, and those that it makes.
-        block: channels of a block.
     """
     for merge in range(1, group):
         whole = -(-group // merge) * merge

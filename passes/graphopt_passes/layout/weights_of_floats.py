@@ -86,12 +86,7 @@ class FoldLeftDequantizedWeights(FoldDequantizedWeights):
 
 
 def check_growth(stored: Value, rw: Rewriter) -> None:
-    """Decline where constant bytes, or all of a model that are read as floats, would be large as floats.
-
-    Args:
-        stored: the bytes.
-        rw: whose options limit constants as well.
-    """
+    """Decline where constant bytes, or all of a model that are read as floats, would be large as floats."""
     tensor, model = stored.constant_tensor, stored.graph.model
     if tensor is None or 4 * prod(tensor.dims) > min(_LARGEST, rw.options.max_folded_bytes):
         raise Decline("{} as floats would be large", stored.name)

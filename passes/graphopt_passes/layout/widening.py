@@ -87,10 +87,7 @@ class _Wide:
 def widen(graph: Graph, ops: Collection[str], rw: Rewriter) -> None:
     """Let a graph compute in float32 what it computes in half precision, where that takes the least time.
 
-    Args:
-        graph: the graph.
-        ops: operators without one of which among those that can be in float32 nothing is gained.
-        rw: the gate.
+    Without one of `ops` among what can be in float32 nothing is gained.
     """
     doubles = of_normalizations(graph)
     forms = {form.node: form for form in _forms(graph, doubles)}

@@ -54,11 +54,7 @@ class FuseInt4IntoMatmul(OnIntegers):
 
 
 def taken_by_kernel(product: Node) -> Node:
-    """What dequantizes the matrix of a product for which there is a kernel.
-
-    Raises:
-        Decline: there is none.
-    """
+    """What dequantizes the matrix of a product for which there is a kernel; declines where there is none."""
     x, dequantize = product.operand(0), product.operand(1).sole_source("DequantizeLinear", reader=product)
     stored = dequantize.operand(0)
     if stored.dtype not in (TensorProto.INT4, TensorProto.UINT4):

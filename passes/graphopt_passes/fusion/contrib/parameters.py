@@ -86,9 +86,7 @@ def _formed(array: np.ndarray, given: Value | None, axis: int | None, rw: Rewrit
 def quantization(node: Node, value: Value, dtype: int | None) -> Quantized:
     """How a quantize or dequantize operator reads or writes integers, of a type that its zero point may state.
 
-    Raises:
-        Decline: the parameters are computed, state blocks or other types than float32 for scales, or scales that are
-            zero, not finite, or beyond what is ordinary.
+    Declines where the parameters are computed, or state blocks, and where scales are no ordinary float32 numbers.
     """
     scale, zero = node.operand(1), node.input(2)
     scales = scale.array()
@@ -161,12 +159,6 @@ def check_steps(op_type: str, scales: Sequence[float], step: float, result: Valu
     Their kernels take zero points into account in float32, which drops digits of large numbers, and make integers of 32
     bits of results before these are cut off to bytes: what does not fit becomes the smallest byte. Those of sums of
     products, and the tables of functions and of `QLinearConcat`, cut off floats.
-
-    Args:
-        op_type: the operator.
-        scales: what a step of each operand is worth.
-        step: what one of the result is worth.
-        result: the result.
     """
     worth = [math.prod(scales)] if op_type == "QLinearMul" else scales
     most = max(abs(size / step) for size in worth)

@@ -280,10 +280,9 @@ def _reshape(value: Value, sizes: tuple[int, ...], rw: Rewriter) -> Value:
 
 
 def side_by_side(op: Node, weight: Value) -> int:
-    """The side of the square windows of a transposed convolution, which neither overlap nor leave anything out.
+    """The side of the square windows of a transposed convolution of images, which lie side by side.
 
-    Raises:
-        Decline: they do, or are none of an image, or a row of their results is too short.
+    Declines where they overlap or leave something out, or a row of their results is too short.
     """
     kernel = weight.sizes()[2:]
     window = Window.of(op, kernel)

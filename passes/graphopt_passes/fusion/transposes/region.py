@@ -86,8 +86,7 @@ class Region:
 def grow(seed: Node, most: int = MOST_NODES) -> Region:
     """The region around a `Transpose`, or a `Reshape` that only moves axes of size 1, of so many operators at most.
 
-    Raises:
-        Decline: its permutation is not known or moves nothing, or a product does it, as around every other seed.
+    Declines where its permutation is not known or moves nothing, and where a product does it.
     """
     view = Transpose.of_either(seed)
     perm, x, y = view.perm, view.x, seed.result

@@ -18,14 +18,7 @@ _WORK, _NEAR = 4, 32
 
 
 def turn(graph: Graph, seeds: deque[Node], rw: Rewriter, rule: str) -> None:
-    """Look at the region around each `Transpose` that is in none yet, then around what became a `Reshape`.
-
-    Args:
-        graph: the graph.
-        seeds: its `Transpose` and `Reshape` nodes; none of them is left in it.
-        rw: the gate.
-        rule: the name of the pass.
-    """
+    """Look at the region around each seed, a `Transpose` or `Reshape`, that is in none yet, then around new ones."""
     nodes, attempts, seen = len(graph), _ATTEMPTS * len(seeds), 0
     done: set[Node] = set()
     while seeds and attempts:
