@@ -97,17 +97,20 @@ def is_one_move(dims: Sequence[Dim], perm: Sequence[int]) -> bool:
     long = [axis for axis in perm if dims[axis] != 1]
     if not long or long[-1] == max(long):
         return True
-    joined = [axis for at, axis in enumerate(long) if at == 0 or not _follows(long[at - 1], axis, dims)]
-    return any(rest == sorted(rest) for rest in ([*joined[:at], *joined[at + 1 :]] for at in range(len(joined))))
+    return _moves_one([axis for at, axis in enumerate(long) if at == 0 or not _follows(long[at - 1], axis, dims)])
 
 
 def _is_seen(dims: Sequence[Dim], perm: Sequence[int]) -> bool:
     """Whether a permutation shows by itself that one run of axes moves, or that rows stay whole."""
-    runs = [axis for at, axis in enumerate(perm) if at == 0 or axis != perm[at - 1] + 1]
-    if any(rest == sorted(rest) for rest in ([*runs[:at], *runs[at + 1 :]] for at in range(len(runs)))):
+    if _moves_one([axis for at, axis in enumerate(perm) if at == 0 or axis != perm[at - 1] + 1]):
         return True
     last = max(axis for axis in perm if dims[axis] != 1)
     return all(perm[axis] == axis for axis in range(last, len(perm)))
+
+
+def _moves_one(order: list[int]) -> bool:
+    """Whether all but one of some axes are in order."""
+    return any(rest == sorted(rest) for rest in ([*order[:at], *order[at + 1 :]] for at in range(len(order))))
 
 
 def _follows(one: int, two: int, dims: Sequence[Dim]) -> bool:

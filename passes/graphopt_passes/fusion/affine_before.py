@@ -156,14 +156,8 @@ def _each_column(x: Value, flat: Node | None, linear: Linear) -> int:
             raise Decline("{} is not known to have {} columns of its own", x.name, columns)
         return 1
     sizes = [dim for dim in dims[1:] if isinstance(dim, int)]
-    flattened = flat.result.dims()
-    if (
-        len(dims) < 2
-        or len(flattened) != 2
-        or flattened[1] != columns
-        or len(sizes) != len(dims) - 1
-        or math.prod(sizes) != columns
-    ):
+    is_matrix = flat.result.dims()[1:] == (columns,)
+    if len(dims) < 2 or len(sizes) != len(dims) - 1 or not is_matrix or math.prod(sizes) != columns:
         raise Decline("{} is not known to have {} numbers in each row of {}", x.name, columns, flat.result.name)
     return math.prod(sizes[1:])
 
