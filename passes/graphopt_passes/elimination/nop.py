@@ -281,9 +281,7 @@ class EliminateNopCast(ChangesNothing):
         target = node.operand(1).dtype if node.op == "CastLike" else node.attr("to")
         if isinstance(target, str):  # opset 1 names the type
             target = dict(TensorProto.DataType.items()).get(target.upper())
-        if x.dtype is None:
-            raise Decline("the element type of {} is not known", x.name)
-        if x.dtype != target:
+        if x.element_type() != target:
             raise Decline
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphopt.ir import FLOAT8_TYPES
-from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter
+from graphopt.rewrite import Node, OpRule, Outcome, Rewriter
 
 _FLOAT8E8M0 = 24
 """Not every onnx that is supported names it."""
@@ -24,8 +24,6 @@ class FoldCastLike(OpRule):
     peers = {"onnxscript": "FoldConstantsPass"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        like = node.operand(1)
-        if like.dtype is None:
-            raise Decline("the element type of {} is not known", like.name)
-        kept = {name: value for name, value in node.attrs.items() if int(like.dtype) in _MEANT_FOR.get(name, ())}
-        return rw.replace(node, [rw.op("Cast", node.operand(0), to=int(like.dtype), **kept)])
+        to = int(node.operand(1).element_type())
+        kept = {name: value for name, value in node.attrs.items() if to in _MEANT_FOR.get(name, ())}
+        return rw.replace(node, [rw.op("Cast", node.operand(0), to=to, **kept)])

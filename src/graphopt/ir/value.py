@@ -215,6 +215,17 @@ class Value:
             value_type = self.type
         return value_type.dtype if isinstance(value_type, TensorType) else None
 
+    def element_type(self) -> int:
+        """Its element type.
+
+        Raises:
+            Decline: it is not known.
+        """
+        dtype = self.dtype
+        if dtype is None:
+            raise Decline("the element type of {} is not known", self.name)
+        return dtype
+
     @property
     def shape(self) -> tuple[Dim, ...] | None:
         """Shape, or None when unknown or not a tensor."""

@@ -59,7 +59,7 @@ class Bounds:
         # Of attributes the schema's defaults are not asked, which halves do not have.
         low, high = (node.number(name) if opset >= _OPERANDS_SINCE else node.attrs.get(name) for name in ("min", "max"))
         if low is None or high is None:
-            left_out = _left_out(dtype or _dtype(x), opset)
+            left_out = _left_out(dtype or x.element_type(), opset)
             low, high = (limit if given is None else given for given, limit in zip((low, high), left_out, strict=True))
         return cls(x, low, high)
 
@@ -91,7 +91,7 @@ class Bounds:
         Raises:
             Decline: the element type is not known, or is none that ONNX Runtime's `Clip` takes at the opset.
         """
-        dtype, opset = _dtype(self.x), to.graph.opset()
+        dtype, opset = self.x.element_type(), to.graph.opset()
         if self.low == 0 and self.high == math.inf and dtype in FLOAT_TYPES:
             return to.op("Relu", self.x)
         if opset < ALL_TYPES_SINCE and dtype not in _FIRST_TYPES:
@@ -114,12 +114,6 @@ _OPERANDS_SINCE = 11
 """Until this opset the bounds are attributes, with float32 defaults for all element types."""
 
 _ATTRIBUTE_LIMIT = 3.4028234663852886e38
-
-
-def _dtype(x: Value) -> int:
-    if x.dtype is None:
-        raise Decline("the element type of {} is not known", x.name)
-    return x.dtype
 
 
 def _left_out(dtype: int, opset: int) -> tuple[Any, Any]:

@@ -249,10 +249,7 @@ def _as_operand(node: Node, value: Any, form: Moved) -> np.ndarray:
         raise Decline("an attribute refers to one of the function")
     dtype: Any = form.dtype
     if dtype is None:
-        known = node.operand(0).dtype
-        if known is None:
-            raise Decline("the element type of {} is not known", node.operand(0).name)
-        dtype = tensor_dtype_to_np_dtype(known)
+        dtype = tensor_dtype_to_np_dtype(node.operand(0).element_type())
     array = np.asarray(value, dtype)
     return array.reshape(-1) if form.rank else array.reshape(())
 

@@ -38,9 +38,7 @@ def of_small_floats_alone(node: Node, change: Change, rw: Rewriter) -> Iterator[
 def bounds_as_operands(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     """The bounds that are stated; those of single floats that are not stay so."""
     x = node.operand(0)
-    if x.dtype is None:
-        raise Decline("the element type of {} is not known", x.name)
-    kind = tensor_dtype_to_np_dtype(x.dtype)
+    kind = tensor_dtype_to_np_dtype(x.element_type())
     limits = {"min": -_LARGEST, "max": _LARGEST}
     numbers = {name: node.attr(name, limit) for name, limit in limits.items()}
     yield

@@ -73,9 +73,7 @@ def each_element_by_itself(node: Node, change: Change, rw: Rewriter) -> Iterator
         yield from automatic.up(node, change, rw)
         return
     x, scale, bias, mean, variance = (node.operand(i) for i in range(5))
-    if x.dtype is None:
-        raise Decline("the element type of {} is not known", x.name)
-    epsilon = np.asarray(node.attr("epsilon"), tensor_dtype_to_np_dtype(x.dtype))
+    epsilon = np.asarray(node.attr("epsilon"), tensor_dtype_to_np_dtype(x.element_type()))
     deviation = rw.op("Sqrt", rw.op("Add", variance, epsilon))
     normal = rw.op("Div", rw.op("Sub", x, mean), deviation)
     rw.replace(node, [rw.op("Add", rw.op("Mul", normal, scale), bias)])

@@ -112,18 +112,7 @@ def to_the_even(node: Node, change: Change, rw: Rewriter) -> None:
     """Rounded down, and up where more than a half is left, or a half above an odd number."""
     x = node.operand(0)
     op = typed(rw, x)
-    rw.replace(node, [rounded(x, op, number_type(x))])
-
-
-def number_type(x: Value) -> int:
-    """The element type of a value.
-
-    Raises:
-        Decline: it is not known.
-    """
-    if x.dtype is None:
-        raise Decline("the element type of {} is not known", x.name)
-    return x.dtype
+    rw.replace(node, [rounded(x, op, x.element_type())])
 
 
 def is_number(x: Value, op: Make) -> Value:
@@ -256,7 +245,7 @@ def remainder(node: Node, change: Change, rw: Rewriter) -> None:
 def remainder_of_floats(node: Node, change: Change, rw: Rewriter) -> Step:
     """Of floats there was the remainder that has the sign of the dividend alone."""
     x, y = node.operand(0), node.operand(1)
-    if node.attr("fmod", 0) or number_type(x) not in FLOAT_TYPES:
+    if node.attr("fmod", 0) or x.element_type() not in FLOAT_TYPES:
         return automatic.down(node, change, rw)
     op = typed(rw, x)
     rest = rw.op("Mod", x, y, fmod=1)

@@ -253,10 +253,7 @@ def inference_of_dropout(node: Node, change: Change, rw: Rewriter) -> Iterator[N
 def bias_of_zero(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     """The bias has to be there."""
     if node.input(2) is None:
-        dtype = node.operand(0).dtype
-        if dtype is None:
-            raise Decline("the element type of {} is not known", node.operand(0).name)
-        rw.set_input(node, 2, np.zeros((), tensor_dtype_to_np_dtype(dtype)))
+        rw.set_input(node, 2, np.zeros((), tensor_dtype_to_np_dtype(node.operand(0).element_type())))
     yield from automatic.down(node, change, rw)
 
 

@@ -203,9 +203,7 @@ def gathered_with_its_surroundings(node: Node, change: Change, rw: Rewriter) -> 
 
 
 def _zero_of(x: Value) -> np.ndarray:
-    if x.dtype is None:
-        raise Decline("the element type of {} is not known", x.name)
-    return np.zeros((), helper.tensor_dtype_to_np_dtype(x.dtype))
+    return np.zeros((), helper.tensor_dtype_to_np_dtype(x.element_type()))
 
 
 @down_at_last(9, "Where")

@@ -13,7 +13,7 @@ from graphopt.errors import Decline
 from graphopt.ir import HALF_TYPES, Node, Value
 from graphopt.opsets import automatic
 from graphopt.opsets.changes import Change
-from graphopt.opsets.meanings.elementary import number_type, rounded
+from graphopt.opsets.meanings.elementary import rounded
 from graphopt.opsets.meanings.registry import Step, down, of_kind, up
 from graphopt.opsets.types import lacking
 from graphopt.rewrite import Rewriter
@@ -52,7 +52,7 @@ def _by_arithmetic(node: Node, rw: Rewriter, scale: Value, zero: Value | None) -
     What is quantized is rounded to the nearest even, shifted, and kept within the integers of the type.
     """
     x = node.operand(0)
-    stated, dtype = number_type(node.operand(1)), node.result.dtype
+    stated, dtype = node.operand(1).element_type(), node.result.dtype
     kind = stated if stated == TensorProto.DOUBLE else TensorProto.FLOAT  # halves do not hold what has 16 bits
     scale = scale if stated == kind else rw.op("Cast", scale, to=kind)
     if node.op_type == "DequantizeLinear":
@@ -121,10 +121,9 @@ def _taken(rw: Rewriter, value: Value, places: np.ndarray, axis: int) -> Value:
 def divided_in_single_floats(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     """Halves that the runtime divided in single floats; where nothing is stated it divides them in halves now."""
     scale = node.operand(1)
-    if scale.dtype is None:
-        raise Decline("the element type of {} is not known", scale.name)
+    dtype = scale.element_type()
     yield
-    if scale.dtype in HALF_TYPES:
+    if dtype in HALF_TYPES:
         rw.set_attr(node, precision=TensorProto.FLOAT)
 
 

@@ -49,11 +49,9 @@ def number_like(x: Value, number: float) -> np.ndarray:
     Raises:
         Decline: that is not known, or has no numbers.
     """
-    if x.dtype is None:
-        raise Decline("the element type of {} is not known", x.name)
-    if x.dtype == TensorProto.STRING:
+    if x.element_type() == TensorProto.STRING:
         raise Decline("{} has strings, and no number", x.name)
-    return np.asarray(number, tensor_dtype_to_np_dtype(x.dtype))
+    return np.asarray(number, tensor_dtype_to_np_dtype(x.element_type()))
 
 
 def typed(rw: Rewriter, x: Value) -> Callable[..., Value]:

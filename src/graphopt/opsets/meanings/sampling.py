@@ -15,7 +15,7 @@ from graphopt.ir import FLOAT_TYPES, Node, Value
 from graphopt.opsets import automatic
 from graphopt.opsets.changes import Change
 from graphopt.opsets.meanings.computed import integers
-from graphopt.opsets.meanings.elementary import number_type, rounded
+from graphopt.opsets.meanings.elementary import rounded
 from graphopt.opsets.meanings.positions import Counting
 from graphopt.opsets.meanings.registry import Step, down, number_like, typed
 from graphopt.opsets.meanings.reshaping import reshaped
@@ -51,7 +51,7 @@ class _Image:
         spatial = range(2, 2 + len(sizes))
         last = rw.op("Transpose", x, perm=[0, *spatial, 1])
         rows = reshaped(rw, last, integers(batch * math.prod(sizes), channels))
-        return cls(rw, typed(rw, x), rows, tuple(sizes), number_type(x))
+        return cls(rw, typed(rw, x), rows, tuple(sizes), x.element_type())
 
     def at(self, places: list[Value], batch: np.ndarray, inside: Value | None) -> Value:
         """The elements at places, one value of floats for each axis; 0 where they are not inside.
@@ -241,7 +241,7 @@ def _moved_elements(node: Node, rw: Rewriter, number: int, shared: int, kernel: 
     points, depth = taps * math.prod(counts), channels // shared
     own = rw.op("Slice", x, starts=[number * depth], ends=[(number + 1) * depth], axes=[1])
     rows = reshaped(rw, rw.op("Transpose", own, perm=[0, 2, 3, 1]), integers(batch * height * width, depth))
-    image = _Image(rw, typed(rw, x), rows, (height, width), number_type(x))
+    image = _Image(rw, typed(rw, x), rows, (height, width), x.element_type())
     moves = reshaped(rw, offset, integers(batch, shared, taps, 2, *counts))
     group = rw.op("Gather", moves, np.asarray(number), axis=1)
     places = []
