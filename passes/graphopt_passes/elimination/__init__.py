@@ -18,6 +18,7 @@ PASSES = passes_of(
     ("neutral", "EliminateNopWithUnit", "EliminateAdditionOfZero"),
     ("nop", "EliminateNopSlice", "EliminateNopGather", "EliminateNopResize", "EliminateNopReduce"),
     ("softmax", "EliminateNopSoftmax"),
+    ("bounds", "EliminateNopClip"),
     ("cancel", "EliminateDoubleNegation", "EliminateSqueezeUnsqueeze"),
     ("unread", "EliminateCastBeforeShape", "EliminateTransposeBeforeShape", "EliminateUnusedOptionalOutputs"),
     ("carried", "EliminateUnusedSubgraphOutputs", "EliminateLoopInvariantState"),

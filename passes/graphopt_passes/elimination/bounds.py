@@ -1,0 +1,31 @@
+"""Bounds that hold anyway."""
+
+from __future__ import annotations
+
+from graphopt.ir import FLOAT_TYPES
+from graphopt.operators import Bounds
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter
+from graphopt_passes.reach import ANY, BOUNDING, CURVES, JOINING, KEEPING, reach
+
+
+class EliminateNopClip(OpRule):
+    """Remove `Relu`, `Clip`, `Abs`, and `Min` or `Max` with a constant number, where nothing is out of bounds.
+
+    Of floats: behind a `Sigmoid`, `Softmax` or `Exp`, a square, another bound, or what moves, joins, adds, multiplies,
+    averages or pools numbers that are within the bounds.
+    """
+
+    # No pattern: what there can be is computed through all that is before it.
+    ops = ("Abs", "Clip", "Max", "Min", "Relu")
+    sources = tuple(sorted({*BOUNDING, *CURVES, *JOINING, *KEEPING}))
+    numerics = Numerics.ROUNDING
+    finite = True
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        bounds = Bounds(node.operand(0), low=0.0) if node.op == "Abs" else Bounds.of(node)
+        low, high = reach(bounds.x)
+        if bounds.x.dtype not in FLOAT_TYPES or (low, high) == ANY:
+            raise Decline
+        if low < bounds.low or high > bounds.high:
+            raise Decline("{} can be from {} to {}", bounds.x.name, low, high)
+        return rw.replace(node, [bounds.x])

@@ -1,0 +1,91 @@
+"""What numbers a value can be, as the operators that compute it tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from graphopt.ir import FLOAT_TYPES, Node, Value
+from graphopt.operators import Bounds
+from graphopt.rewrite import Decline
+
+Reach = tuple[float, float]
+"""The least and the largest number that there can be."""
+
+ANY: Reach = (-math.inf, math.inf)
+_UNIT, _SIGNED, _UPWARDS = (0.0, 1.0), (-1.0, 1.0), (0.0, math.inf)
+
+CURVES: dict[str, Reach] = {
+    "Sigmoid": _UNIT, "HardSigmoid": _UNIT, "Softmax": _UNIT,
+    "Cos": _SIGNED, "Erf": _SIGNED, "Sin": _SIGNED, "Softsign": _SIGNED, "Tanh": _SIGNED,
+    "Abs": _UPWARDS, "Exp": _UPWARDS, "ReduceL1": _UPWARDS, "ReduceL2": _UPWARDS, "ReduceSumSquare": _UPWARDS,
+    "Softplus": _UPWARDS, "Sqrt": _UPWARDS,
+}  # fmt: skip
+"""Operators that give nothing else of floats, whatever they read."""
+
+KEEPING = (
+    "AveragePool", "DepthToSpace", "Expand", "Flatten", "Gather", "GlobalAveragePool", "GlobalMaxPool", "Identity",
+    "MaxPool", "ReduceMean", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
+)  # fmt: skip
+"""Operators that give numbers of their first operand, or means of them."""
+
+
+def _union(parts: Sequence[Reach]) -> Reach:
+    return min(low for low, _ in parts), max(high for _, high in parts)
+
+
+def _sum(parts: Sequence[Reach]) -> Reach:
+    return sum(low for low, _ in parts), sum(high for _, high in parts)
+
+
+def _product(parts: Sequence[Reach]) -> Reach:
+    if any(low < 0 for low, _ in parts):
+        return ANY
+    highs = [high for _, high in parts]
+    return 0.0, math.inf if math.inf in highs else math.prod(highs)
+
+
+JOINING: dict[str, Callable[[Sequence[Reach]], Reach]] = {
+    "Add": _sum, "Concat": _union, "Mul": _product,
+    "Max": lambda parts: (max(low for low, _ in parts), max(high for _, high in parts)),
+    "Min": lambda parts: (min(low for low, _ in parts), min(high for _, high in parts)),
+}  # fmt: skip
+"""What operators of several operands make of theirs."""
+
+BOUNDING = ("Clip", "Relu")
+_DEEPEST, _WIDEST, _MOST_BYTES = 4, 4, 1 << 12
+"""How many operators are looked through, how many operands, and how large a constant is read: it is asked often."""
+
+
+def reach(value: Value, depth: int = _DEEPEST) -> Reach:
+    """The range that all numbers of a value are in, but for what rounding does to them, and NaN."""
+    node, constant = value.producer, value.const(_MOST_BYTES)
+    if constant is not None and constant.size and constant.dtype.kind in "fiu":
+        ends = float(constant.min()), float(constant.max())
+        return ANY if math.isnan(ends[0]) else ends
+    if node is None or not depth or value.dtype not in FLOAT_TYPES or len(node.inputs) > _WIDEST:
+        return ANY
+    return CURVES.get(node.op) or _follow(node, value, depth - 1)
+
+
+def _follow(node: Node, value: Value, depth: int) -> Reach:
+    if node.op in JOINING:
+        if node.op == "Mul" and node.operand(0) is node.operand(1):
+            return _UPWARDS
+        return JOINING[node.op]([reach(operand, depth) for operand in node.operands])
+    if node.op in BOUNDING:
+        with suppress(Decline):
+            bounds = Bounds.of(node)
+            low, high = (min(max(end, bounds.low), bounds.high) for end in reach(bounds.x, depth))
+            return low, high
+    if node.op not in KEEPING or (node.op == "MaxPool" and not _meets_numbers(node, value)):
+        return ANY
+    found = reach(node.operand(0), depth)
+    return _union([found, (0.0, 0.0)]) if node.op == "AveragePool" else found  # the padding may count
+
+
+def _meets_numbers(pool: Node, value: Value) -> bool:
+    """Whether each window has a number besides padding, and the value is the largest of them, not its place."""
+    gaps = any(step != 1 for step in pool.attr("dilations") or ())
+    return value is pool.outputs[0] and not gaps and not pool.attr("ceil_mode", 0)
