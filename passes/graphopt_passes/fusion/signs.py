@@ -1,0 +1,50 @@
+"""Signs that another operator changes, or does not look at."""
+
+from __future__ import annotations
+
+from graphopt.ir import FLOAT_TYPES
+from graphopt.match import Either, Match, OpBuilder, Pattern
+from graphopt.rewrite import Decline, Fired, Node, OpRule, Outcome, PatternRule, Rewriter, Value
+
+
+class FuseNegIntoAdd(PatternRule):
+    """Subtract what is negated and added, and add what is negated and subtracted."""
+
+    opsets = "7-"
+
+    def pattern(self, op: OpBuilder, x: Pattern, z: Pattern) -> Pattern:
+        """Either operand of a sum."""
+        return Either(op.Add(x, op.Neg(z)), op.Sub(x, op.Neg(z)))
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        return rw.op("Sub" if m.root.op == "Add" else "Add", m.x, m.z)
+
+
+_EVEN = ("Abs", "Cos", "Cosh", "ReduceL1", "ReduceL2", "ReduceSumSquare")
+
+
+class EliminateUnreadSign(OpRule):
+    """Leave out `Neg` or `Abs` where the sign makes no difference.
+
+    Before `Abs`, `Cos`, `Cosh` and norms, in a square, and in both operands of a product or of a quotient of floats. It
+    stays for its other readers, where it has any.
+    """
+
+    # No pattern: a square reads one value twice.
+    ops = (*_EVEN, "Div", "Mul")
+    sources = ("Abs", "Neg")
+    opsets = "7-"
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        if node.op in _EVEN:
+            signed = node.operand(0).source("Neg", *(("Abs",) if node.op != "Abs" else ()), reader=node)
+            return rw.set_input(node, 0, signed.operand(0))
+        return self._both(node, rw)
+
+    def _both(self, node: Node, rw: Rewriter) -> Fired:
+        left, right = node.operands
+        is_square = left is right and node.op == "Mul"
+        makers = [value.source("Neg", *(("Abs",) if is_square else ()), reader=node) for value in (left, right)]
+        if node.op == "Div" and left.dtype not in FLOAT_TYPES:
+            raise Decline("the quotient of {} may leave the range of integers", left.name)
+        return rw.replace(node, [rw.op(node.op, *(maker.operand(0) for maker in makers))])
