@@ -14,21 +14,31 @@ Reach = tuple[float, float]
 """The least and the largest number that there can be."""
 
 ANY: Reach = (-math.inf, math.inf)
-_UNIT, _SIGNED, _UPWARDS = (0.0, 1.0), (-1.0, 1.0), (0.0, math.inf)
+_SLACK = 2.0**-7
+"""By which share of the numbers rounding may go past what they are."""
+
+_PAST_ONE = 1 + _SLACK
+_UNIT, _SIGNED, _UPWARDS = (0.0, 1.0), (-_PAST_ONE, _PAST_ONE), (0.0, math.inf)
 
 CURVES: dict[str, Reach] = {
-    "Sigmoid": _UNIT, "HardSigmoid": _UNIT, "Softmax": _UNIT,
+    "HardSigmoid": _UNIT, "Sigmoid": (0.0, _PAST_ONE), "Softmax": _UNIT,
     "Cos": _SIGNED, "Erf": _SIGNED, "Sin": _SIGNED, "Softsign": _SIGNED, "Tanh": _SIGNED,
     "Abs": _UPWARDS, "Exp": _UPWARDS, "ReduceL1": _UPWARDS, "ReduceL2": _UPWARDS, "ReduceSumSquare": _UPWARDS,
     "Softplus": _UPWARDS, "Sqrt": _UPWARDS,
 }  # fmt: skip
-"""Operators that give nothing else of floats, whatever they read."""
+"""Operators that give nothing else of floats, whatever they read.
+
+Kernels approximate curves: `Sigmoid` and `Tanh` of ONNX Runtime give 1 + 2^-23 here and there, against which a bound of
+1 in front of a logarithm or an arc cosine guards.
+"""
+
+AVERAGING = ("AveragePool", "GlobalAveragePool", "ReduceMean")
 
 KEEPING = (
-    "AveragePool", "DepthToSpace", "Expand", "Flatten", "Gather", "GlobalAveragePool", "GlobalMaxPool", "Identity",
-    "MaxPool", "ReduceMean", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
+    "DepthToSpace", "Expand", "Flatten", "Gather", "GlobalMaxPool", "Identity", "MaxPool", "Reshape", "Slice",
+    "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
 )  # fmt: skip
-"""Operators that give numbers of their first operand, or means of them."""
+"""Operators that give numbers of their first operand."""
 
 
 def _union(parts: Sequence[Reach]) -> Reach:
@@ -36,14 +46,19 @@ def _union(parts: Sequence[Reach]) -> Reach:
 
 
 def _sum(parts: Sequence[Reach]) -> Reach:
-    return sum(low for low, _ in parts), sum(high for _, high in parts)
+    lows, highs = zip(*parts, strict=True)
+    return _least(lows), -_least([-high for high in highs])
+
+
+def _least(ends: Sequence[float]) -> float:
+    return sum(ends) - _SLACK * max(map(abs, ends))
 
 
 def _product(parts: Sequence[Reach]) -> Reach:
     if any(low < 0 for low, _ in parts):
         return ANY
     highs = [high for _, high in parts]
-    return 0.0, math.inf if math.inf in highs else math.prod(highs)
+    return 0.0, math.inf if math.inf in highs else math.prod(highs) * _PAST_ONE
 
 
 JOINING: dict[str, Callable[[Sequence[Reach]], Reach]] = {
@@ -59,11 +74,11 @@ _DEEPEST, _WIDEST, _MOST_BYTES = 4, 4, 1 << 12
 
 
 def reach(value: Value, depth: int = _DEEPEST) -> Reach:
-    """The range that all numbers of a value are in, but for what rounding does to them, and NaN."""
+    """The range that all numbers of a value are in, but for NaN."""
     node, constant = value.producer, value.const(_MOST_BYTES)
     if constant is not None and constant.size and constant.dtype.kind in "fiu":
         ends = float(constant.min()), float(constant.max())
-        return ANY if math.isnan(ends[0]) else ends
+        return ends if all(map(math.isfinite, ends)) else ANY
     if node is None or not depth or value.dtype not in FLOAT_TYPES or len(node.inputs) > _WIDEST:
         return ANY
     return CURVES.get(node.op) or _follow(node, value, depth - 1)
@@ -79,10 +94,12 @@ def _follow(node: Node, value: Value, depth: int) -> Reach:
             bounds = Bounds.of(node)
             low, high = (min(max(end, bounds.low), bounds.high) for end in reach(bounds.x, depth))
             return low, high
+    if node.op in AVERAGING:
+        mean = _sum([reach(node.operand(0), depth)])
+        return _union([mean, (0.0, 0.0)]) if node.op == "AveragePool" else mean  # the padding may count
     if node.op not in KEEPING or (node.op == "MaxPool" and not _meets_numbers(node, value)):
         return ANY
-    found = reach(node.operand(0), depth)
-    return _union([found, (0.0, 0.0)]) if node.op == "AveragePool" else found  # the padding may count
+    return reach(node.operand(0), depth)
 
 
 def _meets_numbers(pool: Node, value: Value) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphopt.ir import FLOAT_TYPES
 from graphopt.operators import Bounds
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.reach import ANY, BOUNDING, CURVES, JOINING, KEEPING, reach
+from graphopt_passes.reach import ANY, AVERAGING, BOUNDING, CURVES, JOINING, KEEPING, reach
 
 
 class EliminateNopClip(OpRule):
@@ -17,9 +17,8 @@ class EliminateNopClip(OpRule):
 
     # No pattern: what there can be is computed through all that is before it.
     ops = ("Abs", "Clip", "Max", "Min", "Relu")
-    sources = tuple(sorted({*BOUNDING, *CURVES, *JOINING, *KEEPING}))
+    sources = tuple(sorted({*AVERAGING, *BOUNDING, *CURVES, *JOINING, *KEEPING}))
     numerics = Numerics.ROUNDING
-    finite = True
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         bounds = Bounds(node.operand(0), low=0.0) if node.op == "Abs" else Bounds.of(node)
