@@ -171,8 +171,7 @@ class ConvertPreluToMin(Weighed, OpRule):
         array = slope.array()
         if x.rank is None or array.ndim > x.rank:
             raise Decline("the rank of {} is not known to be that of the result", x.name)
-        if not np.isfinite(array).all():
-            raise Decline("{} is not finite", slope.name)
+        slope.check_finite()
         check_slope(x, slope)
         size = size_of(x)
         if size < _SMALLEST and all(isinstance(dim, int) for dim in x.dims()):

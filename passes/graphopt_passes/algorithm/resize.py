@@ -218,8 +218,7 @@ class ConvertConstantResizeToProducts(Weighed, OpRule):
         work = images * (height * width * columns + height * columns * rows)
         then = {"kernel": 10, kind: units, "product": work, "read": outputs}
         self.weigh(rw, {"kernel": 1, kind: whole}, then)
-        if not np.isfinite(x.array()).all():
-            raise Decline("{} is not finite", x.name)
+        x.check_finite()
         made = rw.op("MatMul", x, _unit_weights(node, 3, rw))
         return rw.replace(node, [rw.op("MatMul", _unit_weights(node, 2, rw), made)])
 

@@ -204,12 +204,10 @@ def _weighed_mean(node: Node) -> tuple[Node, np.ndarray]:
     plain = not any(node.attr("pads") or ()) and set(node.attr("strides") or (1,)) == {1}
     if weight.dims() != (1, bins, 1, 1) or node.input(2) is not None or not plain:
         raise Decline("{} is no mean of what is in {}", node.result.name, softmax.result.name)
-    numbers = weight.array().reshape(bins)
-    if not np.isfinite(numbers).all():
-        raise Decline("{} is not finite", weight.name)
+    weight.check_finite()
     if node.result.one_use and next(iter(node.result.users)).op in _FUSED:
         raise Decline("what reads {} becomes part of the convolution", node.result.name)
-    return softmax, numbers
+    return softmax, weight.array().reshape(bins)
 
 
 _FUSED = (*ACTIVATIONS, "Add", "Clip")

@@ -88,8 +88,7 @@ class FusePrelu(PatternRule):
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         given = m.slope or m.negated
-        if not np.isfinite(given.array()).all():
-            raise Decline("{} is not finite", given.name)
+        given.check_finite()
         if len(m.x.dims()) < _IMAGE:
             raise Decline("{} is no image, and the kernel of PRelu is slower", m.x.name)
         check_slope(m.x, given)

@@ -176,6 +176,15 @@ class Value:
             raise Decline("{} is not constant", self.name)
         return tensor.array()
 
+    def check_finite(self) -> None:
+        """See that it is constant and holds neither infinities nor NaN.
+
+        Raises:
+            Decline: it is not, or does.
+        """
+        if not np.isfinite(self.array()).all():
+            raise Decline("{} is not finite", self.name)
+
     def ints(self) -> tuple[int, ...]:
         """The short list of integers (axes, pads, sizes) that it holds.
 

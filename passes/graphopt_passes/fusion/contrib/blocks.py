@@ -73,8 +73,7 @@ class ConvertFractionalZerosToSums(_OnBlocks):
         distances = _MIDDLE - zeros.array().astype(np.float64)
         if not (np.abs(distances) <= _FARTHEST).all():
             raise Decline("{} is far from the middle of what 4 bits hold", zeros.name)
-        if not np.isfinite(scales.array()).all():
-            raise Decline("{} is not finite", scales.name)
+        scales.check_finite()
         scaled = (scales.array().astype(np.float64).reshape(-1) * distances.reshape(-1)).astype(np.float32)
         each = rw.constant(np.ascontiguousarray(scaled.reshape(outputs, blocks).T), like=zeros)
         shape = np.array([*[0] * (x.rank - 1), blocks, sizes["block_size"]])

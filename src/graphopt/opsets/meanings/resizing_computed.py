@@ -274,8 +274,8 @@ class _Resizing:
     ) -> tuple[Value, Value | None]:  # fmt: skip
         op, rw, rank = self.op, self.rw, len(self.node.operand(0).dims())
         region = self.node.operand(1)
-        if region.is_const and not np.isfinite(region.array()).all():
-            raise Decline("{} is not finite", region.name)
+        if region.is_const:
+            region.check_finite()
         ends = (rw.op("Gather", region, integers(at), axis=0) for at in (axis, axis + rank))
         start, end = (rw.op("Cast", each, to=_SINGLE) for each in ends)
         step = op("Div", op("Mul", op("Sub", end, start), last), op("Where", several, most, 1))
