@@ -27,16 +27,8 @@ def link(node: Node, anchor: Node | None) -> None:
     """Put a node before `anchor` in the order of its graph, or at the end when that is None."""
     graph = node.graph
     before = graph.last if anchor is None else previous_node(anchor)
-    write(node, "prev", before)
-    write(node, "next", anchor)
-    if before is None:
-        write(graph, "first", node)
-    else:
-        write(before, "next", node)
-    if anchor is None:
-        write(graph, "last", node)
-    else:
-        write(anchor, "prev", node)
+    _join(graph, before, node)
+    _join(graph, node, anchor)
     write(graph, "_count", graph._count + 1)
     if graph._listed is not None:
         write(graph, "_listed", None)
@@ -45,6 +37,18 @@ def link(node: Node, anchor: Node | None) -> None:
     write(node, "order", (low + high) // 2)
     if node.order in (low, high):
         renumber(graph)
+
+
+def _join(graph: Graph, before: Node | None, after: Node | None) -> None:
+    """Make two nodes neighbours; None stands for an end of the graph."""
+    if before is None:
+        write(graph, "first", after)
+    else:
+        write(before, "next", after)
+    if after is None:
+        write(graph, "last", before)
+    else:
+        write(after, "prev", before)
 
 
 def previous_node(node: Node) -> Node | None:
@@ -72,15 +76,7 @@ def renumber(graph: Graph) -> None:
 def unlink(node: Node) -> None:
     """Take a node out of the order of its graph."""
     graph = node.graph
-    before, after = previous_node(node), next_node(node)
-    if before is None:
-        write(graph, "first", after)
-    else:
-        write(before, "next", after)
-    if after is None:
-        write(graph, "last", before)
-    else:
-        write(after, "prev", before)
+    _join(graph, previous_node(node), next_node(node))
     write(node, "removed", True)
     write(graph, "_count", graph._count - 1)
     if graph._listed is not None:
