@@ -309,28 +309,21 @@ def _bit(element: Element) -> Element:
     return int(element) if isinstance(element, (bool, np.bool_)) else element
 
 
-def _and(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
-    def both(a: Element, b: Element) -> Size:
-        a, b = _bit(a), _bit(b)
-        if a == 0 or b == 0:
-            return 0
-        if a in (1, b):
-            return b  # type: ignore[no-any-return]  # an element of an array
-        return a if b == 1 else analysis.symbols.content(0, 1)
+def _logical(neutral: int) -> Symbolic:
+    """`And`, to which 1 is neutral, or `Or`, to which 0 is; the other one decides whatever the second operand is."""
 
-    return _map(both, need(args, 0), need(args, 1))
+    def rule(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
+        def joined(a: Element, b: Element) -> Size:
+            a, b = _bit(a), _bit(b)
+            if 1 - neutral in (a, b):
+                return 1 - neutral
+            if a in (neutral, b):
+                return b  # type: ignore[no-any-return]  # an element of an array
+            return a if b == neutral else analysis.symbols.content(0, 1)
 
+        return _map(joined, need(args, 0), need(args, 1))
 
-def _or(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
-    def either(a: Element, b: Element) -> Size:
-        a, b = _bit(a), _bit(b)
-        if a == 1 or b == 1:
-            return 1
-        if a in (0, b):
-            return b  # type: ignore[no-any-return]  # an element of an array
-        return a if b == 0 else analysis.symbols.content(0, 1)
-
-    return _map(either, need(args, 0), need(args, 1))
+    return rule
 
 
 def _not(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
@@ -455,7 +448,7 @@ def _range(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
 SYMBOLIC: dict[str, Symbolic] = {
     "Abs": _abs,
     "Add": _add,
-    "And": _and,
+    "And": _logical(1),
     "Cast": _cast,
     "Ceil": _rounding(up=True),
     "Div": _div,
@@ -471,7 +464,7 @@ SYMBOLIC: dict[str, Symbolic] = {
     "Mul": _mul,
     "Neg": _neg,
     "Not": _not,
-    "Or": _or,
+    "Or": _logical(0),
     "Range": _range,
     "ReduceMax": _reduce(lambda analysis: analysis.symbols.maximum, None),
     "ReduceMin": _reduce(lambda analysis: analysis.symbols.minimum, None),
