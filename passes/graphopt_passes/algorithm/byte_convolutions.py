@@ -19,7 +19,7 @@ from graphopt.operators.transpose import LAST
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, Work, count, price, rates_of
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, ONE, X86
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, ONE
 from graphopt_passes.fusion.contrib.sums import is_depthwise, sums_bytes_exactly, window_rows
 
 FOUR = 4
@@ -131,7 +131,7 @@ class OfBytes(Weighed, OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         convolution = ByteConvolution.of(node, self.ranks)
-        if rw.target.name not in X86:
+        if not rw.target.is_x86:
             raise Decline("other machines have other kernels")
         convolution.check_sums(convolution.weight, convolution.group, rw)
         return rw.replace(node, [self.write(convolution, rw)])

@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, count, size_of
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, ONE, X86
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, ONE
 from graphopt_passes.fusion.contrib.parameters import check_not_tied
 
 _GEMM = f"{DOMAIN}::QGemm"
@@ -27,7 +27,7 @@ class ConvertByteProductToConvolution(Weighed, OpRule):
     opsets = f"11-{NEWEST_OF_BYTES}"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        if rw.target.name not in X86:
+        if not rw.target.is_x86:
             raise Decline("other machines have other kernels")
         x, matrix = node.operand(0), node.operand(3)
         tensor = matrix.constant_tensor

@@ -8,7 +8,7 @@ from onnx import TensorProto
 from graphopt.ir import HALF_TYPES
 from graphopt.rewrite import Decline, Dim, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, count, size_of
-from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, X86
+from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES
 from graphopt_passes.fusion.contrib.parameters import BYTES, are_ordinary, check_steps
 
 
@@ -130,7 +130,7 @@ class ConvertQuantizeOfHalves(Weighed, OpRule):
         x, scale = node.operand(0), node.operand(1)
         if x.dtype not in HALF_TYPES or scale.dtype != x.dtype:
             raise Decline
-        if rw.target.name not in X86:
+        if not rw.target.is_x86:
             raise Decline("other machines have kernels for half precision")
         if node.graph.opset() >= _IN_HALVES and node.attr("precision", 0) != TensorProto.FLOAT:
             raise Decline("{} is divided in half precision", x.name)

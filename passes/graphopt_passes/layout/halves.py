@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from graphopt.ir import HALF_TYPES, Graph, Node
 from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
-from graphopt_passes.fusion.contrib.operands import X86
 
 
 class ConvertFloat16ToFloat32(GraphPass):
@@ -25,7 +24,7 @@ class ConvertFloat16ToFloat32(GraphPass):
     peers = {"onnxsim": "float16_to_float32"}
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
-        if graph.is_function or rw.target.name not in X86 or not any(map(_reads_halves, graph.listed())):
+        if graph.is_function or not rw.target.is_x86 or not any(map(_reads_halves, graph.listed())):
             return
         from graphopt_passes.layout.widening import widen  # few networks are in half precision
 

@@ -24,6 +24,9 @@ BLOCKS = (4, 8, 16)
 _BLOCKS = {"sse2": (8,), "avx": (8,), "avx2": (8,), "avx512": (16,), "neon": (16, 8, 4), "lsx": (8,)}
 """Channels per block of ONNX Runtime's NCHWc kernels, by instruction set; the usual number first."""
 
+_X86 = ("sse2", "avx", "avx2", "avx512")
+"""The instruction sets of x86 processors."""
+
 _CORES = {"avx512": ("zen4", "zen5", "xeon")}
 """Cores of one instruction set whose speeds differ."""
 
@@ -51,6 +54,11 @@ class Target:
 
     def __str__(self) -> str:
         return f"{self.name}/nchwc{self.block}"
+
+    @property
+    def is_x86(self) -> bool:
+        """Whether it is an instruction set of x86 processors."""
+        return self.name in _X86
 
     @classmethod
     def parse(cls, text: str) -> Target:

@@ -11,7 +11,7 @@ from graphopt.operators import Pool, Reduction
 from graphopt.operators.window import settings_of
 from graphopt.rewrite import Decline, Node, Rewriter, Value
 from graphopt_passes.fusion.contrib.moves import Maker
-from graphopt_passes.fusion.contrib.operands import DOMAIN, X86
+from graphopt_passes.fusion.contrib.operands import DOMAIN
 from graphopt_passes.fusion.contrib.parameters import Quantized, check_per_tensor
 
 _MOST_SUMMED = 2**24
@@ -37,7 +37,7 @@ def _average_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Re
     if pool.same and any(step != 1 for step in pool.dilations):
         raise Decline("no convolution has dilations where padding is worked out")
     pool.check_fits()
-    if x.dtype == TensorProto.INT8 and rw.target.name in X86:
+    if x.dtype == TensorProto.INT8 and rw.target.is_x86:
         raise Decline("an average of signed bytes is as fast on floats")
     if window > _LARGEST_WINDOW:
         raise Decline("an average of {} is faster on floats", window)

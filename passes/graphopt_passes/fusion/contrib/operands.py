@@ -56,10 +56,6 @@ def may_sum_nothing(sizes: Iterable[Dim | None], result: Value | None) -> bool:
     return not any(size > 0 if isinstance(size, int) else size is not None and size in own for size in sizes)
 
 
-X86 = ("sse2", "avx", "avx2", "avx512")
-"""Targets with x86 kernels."""
-
-
 @lru_cache
 def in_runtime(op_type: str) -> bool:
     """Whether the installed ONNX Runtime has a CPU kernel for a contrib operator that old ones lack.

@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.limits import LIMITS, reads_bytes
-from graphopt_passes.fusion.contrib.operands import X86, OnIntegers
+from graphopt_passes.fusion.contrib.operands import OnIntegers
 from graphopt_passes.fusion.contrib.parameters import other_bytes
 from graphopt_passes.fusion.contrib.signed_moves import moved, moves, path_of
 
@@ -46,7 +46,7 @@ class ConvertInt8ToUint8(OnIntegers):
         reads = node.op == "DequantizeLinear"
         value = node.operand(0) if reads else node.result
         zero = _zero_point(node)
-        if rw.target.name not in X86:
+        if not rw.target.is_x86:
             raise Decline("other machines have kernels for signed bytes")
         if zero.size != 1 or node.attr("block_size", 0):
             raise Decline("{} is not quantized as a whole", value.name)
@@ -82,7 +82,7 @@ def _given(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outcome:
 
 def _joined(node: Node, rw: Rewriter) -> Outcome:
     """A `Concat` of signed bytes, where they are quantized here and read as floats, or were unsigned before."""
-    if rw.target.name not in X86 or any(value.dtype != TensorProto.INT8 for value in node.operands):
+    if not rw.target.is_x86 or any(value.dtype != TensorProto.INT8 for value in node.operands):
         raise Decline
     paths = [path_of(value) for value in node.operands if not value.is_const]
     makers = [path[-1].made_by("QuantizeLinear") for path in paths]

@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 from graphopt.operators.window import Window
 from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
-from graphopt_passes.fusion.contrib.operands import DOMAIN, X86, OnIntegers
+from graphopt_passes.fusion.contrib.operands import DOMAIN, OnIntegers
 from graphopt_passes.fusion.contrib.parameters import BYTES, are_ordinary
 from graphopt_passes.fusion.contrib.signed import is_whole
 from graphopt_passes.fusion.contrib.signed_moves import moves, path_of
@@ -97,7 +97,7 @@ class ConvertSignedOperators(OnIntegers):
         form, zero = _FORMS[node.op], node.input(_FORMS[node.op].result + 1)
         if zero is None or zero.dtype != TensorProto.INT8:
             raise Decline
-        if rw.target.name not in X86:
+        if not rw.target.is_x86:
             raise Decline("other machines have kernels for signed bytes")
         if node.attr("channels_last", 0):
             raise Decline("{} has channels last", node.result.name)

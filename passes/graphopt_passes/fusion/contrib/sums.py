@@ -14,7 +14,6 @@ import numpy as np
 
 from graphopt.rewrite import Dim, Node
 from graphopt.system.machine import Target, has_vnni, host
-from graphopt_passes.fusion.contrib.operands import X86
 
 _FIT = 128
 """Two products of unsigned bytes with signed ones fit into 16 bits while those add up to no more, and to no less than
@@ -39,7 +38,7 @@ def sums_bytes_exactly(
         target: what the kernels are for.
         in_rows: arranges them as kernels add them along the last axis; None where they are so already.
     """
-    if target.name not in X86 or (target == host() and has_vnni()):
+    if not target.is_x86 or (target == host() and has_vnni()):
         return True
     if weights is None:
         return False

@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from graphopt.rewrite import Decline, Node, Outcome, Rewriter, Value
 from graphopt.system.machine import Target
-from graphopt_passes.fusion.contrib.operands import X86, OnIntegers
+from graphopt_passes.fusion.contrib.operands import OnIntegers
 from graphopt_passes.fusion.contrib.parameters import other_bytes
 from graphopt_passes.fusion.contrib.sums import is_depthwise, rows_of, sums_bytes_exactly
 
@@ -55,7 +55,7 @@ def _check(node: Node, left: int | None, weight: Value, *, signed: bool, rw: Rew
     target = rw.target
     if weight.dtype != (TensorProto.UINT8 if signed else TensorProto.INT8):
         raise Decline
-    if target.name not in X86:
+    if not target.is_x86:
         raise Decline("other machines have other kernels")
     if signed and left is not None and node.operand(left).dtype != TensorProto.UINT8:
         raise Decline("{} is not known to be unsigned", node.operand(left).name)
