@@ -38,7 +38,7 @@ PASSES = passes_of(
     ("reshapes", "FuseConsecutiveReshapes", "MoveBiasBeforeReshape", "MoveElementwiseBeforeReshape"),
     ("constants", "FuseDivMul"),
     ("clips", "FuseMinMaxIntoClip", "FuseReluIntoClip"),
-    ("affine", "FuseAddBiasIntoGemm", "FuseBnIntoGemm", "FuseBnIntoMatmul", "FuseMulIntoGemm"),
+    ("affine", "FuseAffineIntoBn", "FuseAddBiasIntoGemm", "FuseBnIntoGemm", "FuseBnIntoMatmul", "FuseMulIntoGemm"),
     ("matmul_scales", "FuseMulIntoMatmul"),
     ("affine_parts", "FuseAffineIntoMovedLinear"),
     ("gathered", "FuseArithmeticIntoGather"),

@@ -10,9 +10,9 @@ import numpy as np
 
 from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Var
 from graphopt.operators.affine import Affine
-from graphopt.operators.linear import Convolution, Linear, MatrixProduct
+from graphopt.operators.linear import Convolution, Linear, MatrixProduct, narrowed
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
-from graphopt_passes.fusion.small_weights import refuse_lost_digits
+from graphopt_passes.fusion.small_weights import check_scale, refuse_lost_digits
 
 _NORMALIZATION = ("BatchNormalization",)
 _MORE_AXES = 2
@@ -158,6 +158,35 @@ class FuseAddBiasIntoGemm(Absorb):
     affine = ("Add", "Sub")
     into, into_ops = MatrixProduct, ("Gemm",)
     peers = {"onnxruntime": "GemmSumFusion", "onnxslim": "FusionGemmAdd"}
+
+
+class FuseAffineIntoBn(PatternRule):
+    """Let a batch normalization do the scale and shift of its channels behind it, or a second normalization.
+
+    Caffe has a `Scale` behind each `BatchNorm`, which comes as `Mul` and `Add`.
+    """
+
+    opsets = "7-"
+    numerics = Numerics.ROUNDING
+
+    def pattern(self, op: OpBuilder) -> Pattern:
+        first, affine = op.BatchNormalization(Var(), ..., _bind="first"), op.AnyOf("Add", "Div", "Mul", "Sub")
+        after = (affine(first, Const(), _ordered=True), affine(Const(), first, _ordered=True))
+        return Either(op.BatchNormalization(first, ...), *after)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        """With the statistics of the first one; scale and bias are computed in float64 and have the type they had."""
+        y, (x, scale, shift, *statistics) = m.first.result, m.first.operands
+        Affine.of_normalization(m.first)
+        channels = len(scale.array())
+        affine = Affine.of(m.root, y, len(y.dims()), y.axis(1), channels)
+        if affine.scale is not None:
+            check_scale(affine.scale, scale)
+            factors = narrowed(scale.array().astype(np.float64) * affine.scale, scale.array().dtype, "scales")
+            scale = rw.constant(factors, like=scale)
+        row = affine.of_bias(shift.array().astype(np.float64), channels)
+        moved = rw.constant(narrowed(np.asarray(row), shift.array().dtype, "biases"), like=shift)
+        return rw.op("BatchNormalization", x, scale, moved, *statistics, **m.first.attrs)
 
 
 class FuseAffineIntoConcatenatedConvs(OpRule):
