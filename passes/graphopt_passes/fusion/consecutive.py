@@ -11,7 +11,7 @@ import numpy as np
 
 from graphopt.ir import Dim, Node, Value
 from graphopt.match import Either, Match, OpBuilder, Pattern
-from graphopt.operators import Reduction, Slice, Squeeze, Transpose, Unsqueeze
+from graphopt.operators import Gather, Reduction, Slice, Squeeze, Transpose, Unsqueeze
 from graphopt.operators.linear import joint_shape
 from graphopt.operators.reduce import POSITIONS, REDUCTIONS
 from graphopt.rewrite import Decline, Fired, Numerics, OpRule, Outcome, PatternRule, Rewriter, Tries
@@ -40,6 +40,15 @@ class Consecutive(PatternRule):
 
     def join(self, first: Any, second: Any) -> Any:
         return first.then(second)
+
+
+class FuseConsecutiveGathers(Consecutive):
+    """Join two `Gather` at constant positions into one, where the second takes of the positions of the first.
+
+    The first one stays for its other readers, where it has any.
+    """
+
+    view = Gather
 
 
 class FuseConsecutiveSlices(Consecutive):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from graphopt.errors import Decline
@@ -53,6 +55,20 @@ class Gather:
         if ((self.positions < -size) | (self.positions >= size)).any():
             raise Decline("a position is outside of axis {} of {}", self.axis, self.x.name)
         return np.where(self.positions < 0, self.positions + size, self.positions)
+
+    def then(self, second: Gather) -> Gather:
+        """This one and a second that reads it, as one.
+
+        Raises:
+            Decline: the second takes other axes than those of the positions, or a position that is not there.
+        """
+        among = second.axis - self.axis
+        if not 0 <= among < self.positions.ndim:
+            raise Decline("they take along axes {} and {}", self.axis, second.axis)
+        try:
+            return replace(self, positions=self.positions.take(second.positions, axis=among))
+        except IndexError:
+            raise Decline("a position is outside of axis {}", second.axis) from None
 
     def write(self, to: NodeBuilder) -> Value:
         """The operator."""
