@@ -1,0 +1,46 @@
+"""Matrix products of rows that are flattened in another order of axes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from graphopt.match import Attr, Const, Match, OpBuilder, Pattern
+from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
+
+
+class FuseTransposeIntoFlattenedGemm(PatternRule):
+    """Put the rows of a constant matrix in the order that its operand has before a `Transpose` that is flattened.
+
+    TensorFlow flattens images with the channels last, so that a `Transpose` stands between the convolutions and the
+    first dense layer. The batch stays in front.
+    """
+
+    opsets = "7-"
+    numerics = Numerics.ROUNDING
+
+    def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
+        turned = op.Transpose(x, perm=Attr("perm"), _bind="transpose")
+        flat = op.AnyOf("Flatten", "Reshape")(turned, ..., _bind="flat")
+        return op.AnyOf("Gemm", "MatMul")(flat, Const("matrix", silent=True), ...)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        _, *sizes = m.transpose.result.dims()
+        order = tuple(axis - 1 for axis in m.perm or range(len(sizes), -1, -1))
+        if order[0] != -1:
+            raise Decline("the batch of {} does not stay in front", m.x.name)
+        if not all(isinstance(size, int) and size for size in sizes):
+            raise Decline("a size of {} is not fixed", m.x.name)
+        flat = m.flat.result
+        if m.root.attr("transA", 0) or m.matrix.rank != 2 or flat.dims()[1:] != (math.prod(sizes),):
+            raise Decline("{} is not known to be one row for each of the batch", flat.name)
+        if not m.matrix.one_use:
+            raise Decline("{} has other readers", m.matrix.name)
+        matrix = m.matrix.array()
+        rows = matrix.T if m.root.attr("transB", 0) else matrix
+        moved = rows.reshape(*sizes, -1).transpose(*np.argsort(order[1:]), len(sizes)).reshape(rows.shape)
+        stored = np.ascontiguousarray(moved.T if m.root.attr("transB", 0) else moved)
+        straight = rw.op("Flatten", m.x, axis=1)
+        others = m.root.inputs[2:]
+        return rw.op(m.root.op, straight, rw.constant(stored, like=m.matrix), *others, **m.root.attrs)
