@@ -35,8 +35,8 @@ class EliminateZeroBias(OpRule):
 class EliminateZeroInitialState(OpRule):
     """Leave out the initial state of `RNN`, `GRU` and `LSTM` where it is all zeros.
 
-    The zeros may be stored or spread out to a dynamic batch by `Expand`, `ConstantOfShape` and the like, or be one
-    layer's part of the state of all; negative ones stay, for the next state may be one, too. The recurrent weights
+    The zeros may be stored or spread out to a dynamic batch by `Expand`, `ConstantOfShape` and the like, be one
+    layer's part of the state of all, or be joined of those of both directions; negative ones stay, for the next state may be one, too. The recurrent weights
     have to be constant and finite, for a runtime may skip their product with a state that is not there.
     """
 
@@ -63,9 +63,19 @@ _FURTHEST = 16
 
 def _is_zero(value: Value) -> bool:
     """Whether a tensor of numbers holds nothing but zeros in every run, none of them negative."""
-    steps = _FURTHEST
-    while steps and (copy := value.made_by(*_COPIES)):
-        value, steps = copy.operand(0), steps - 1
+    waiting, steps = [value], _FURTHEST
+    while waiting and steps:
+        value, steps = waiting.pop(), steps - 1
+        if (joined := value.made_by("Concat")) is not None:
+            waiting += dict.fromkeys(joined.operands)
+        elif (copy := value.made_by(*_COPIES)) is not None:
+            waiting.append(copy.operand(0))
+        elif not _is_filled_with_zeros(value):
+            return False
+    return not waiting
+
+
+def _is_filled_with_zeros(value: Value) -> bool:
     filled = value.made_by("ConstantOfShape")
     if filled is None:
         return value.holds(0) and not np.signbit(value.array()).any()
