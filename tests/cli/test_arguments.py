@@ -313,6 +313,7 @@ def test_of_several_models_one_that_is_broken_does_not_keep_the_others(
     if as_json:
         first, *others = json.loads(done.stdout)
         assert first == {"model": str(broken), "error": line.removeprefix("graphopt: error: ")}
+        assert [each["model"] for each in others] == [str(model_file), str(other)]
         assert [each["schema"] for each in others] == [1, 1]
     else:
         assert "other.onnx" in done.stdout

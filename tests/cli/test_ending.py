@@ -42,6 +42,26 @@ def test_a_command_ends_with_all_that_it_started(model_file: Path, tmp_path: Pat
     assert not [path for path in place.iterdir() if is_temporary(path.name)]
 
 
+_INTERRUPTED_EARLY = """
+import sys
+from graphopt.cli import main
+
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "graphopt.cli.app":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupted())
+main()
+"""
+
+
+def test_an_interrupt_while_the_command_is_imported_is_no_traceback() -> None:
+    command = [sys.executable, "-c", _INTERRUPTED_EARLY]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (130, "graphopt: interrupted\n")
+
+
 @pytest.mark.parametrize("words", [("verify",), ("verify", "--json"), ("diff",)], ids=str)
 def test_a_report_that_nobody_reads_is_no_result(model_file: Path, words: tuple[str, ...]) -> None:
     reader, writer = os.pipe()

@@ -17,8 +17,20 @@ _FROM_FILE_TO_FILE = ("optimize", "convert")
 """The commands that use little of what they import; they start no thread that could meet a part half imported."""
 
 
+_INTERRUPTED = 130
+
+
 def main() -> None:
     """Run the command line; what a command needs is imported when it runs."""
+    try:
+        _main()
+    except KeyboardInterrupt:  # before there is anything that would tell of it, or after
+        if sys.stderr is not None:
+            sys.stderr.write("graphopt: interrupted\n")
+        sys.exit(_INTERRUPTED)
+
+
+def _main() -> None:
     import gc
 
     gc.set_threshold(_COLLECT_AFTER)

@@ -60,7 +60,7 @@ def convert(
     for source, target in pairs:
         with batch.going_on(source):
             conversion, report = bring(source, target)
-            batch.reports.append(_as_dict(conversion, report) if as_json else {})
+            batch.add(source, _as_dict(conversion, report) if as_json else {})
             if report is not None and not report.ok:
                 batch.code = batch.code or 1
                 show(*report.parts(), stderr=True)

@@ -64,7 +64,7 @@ def optimize(
     for source, target in pairs:
         with batch.going_on(source):
             result = _optimize(manager, source, target, layout, judge if verify else None)
-            batch.reports.append(result.to_dict() if as_json else {})
+            batch.add(source, result.to_dict() if as_json else {})
             if not as_json:
                 _report(result, source if batch.several else None, events=events, stderr=target == "-")
             if result.verification is not None and not result.verification.ok:
@@ -98,8 +98,12 @@ class Batch:
             said = " ".join(str(error).split())
             said = said if source in said else f"{source}: {said}"
             sys.stderr.write(f"graphopt: error: {printable(said)}\n")
-            self.reports.append({"model": source, "error": said})
+            self.add(source, {"error": said})
             self.code = _UNUSABLE
+
+    def add(self, source: str, report: dict[str, Any]) -> None:
+        """Take in what became of a model, under its name."""
+        self.reports.append({"model": source, **report})
 
     def end(self, *, as_json: bool) -> None:
         """Print the reports where they are wanted, and end with the exit code."""
