@@ -36,8 +36,9 @@ class EliminateZeroInitialState(OpRule):
     """Leave out the initial state of `RNN`, `GRU` and `LSTM` where it is all zeros.
 
     The zeros may be stored or spread out to a dynamic batch by `Expand`, `ConstantOfShape` and the like, be one
-    layer's part of the state of all, or be joined of those of both directions; negative ones stay, for the next state may be one, too. The recurrent weights
-    have to be constant and finite, for a runtime may skip their product with a state that is not there.
+    layer's part of the state of all, or be joined of those of both directions; negative ones stay, for the next state
+    may be one, too. The recurrent weights have to be constant and finite, for a runtime may skip their product with a
+    state that is not there.
     """
 
     ops = tuple(_STATES)
