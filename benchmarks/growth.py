@@ -151,6 +151,13 @@ def _wide_split(b: Builder, count: int) -> None:
     b.output(b.node("Concat", *[b.node("Relu", b.node("Identity", part)) for part in parts], axis=0), (count, 4))
 
 
+def _squeezed_parts(b: Builder, count: int) -> None:
+    """Parts that lose their axis: a `Gather` for each, all in front of one node."""
+    axis = b.weight([0])
+    parts = _split(b, b.input("x", (count, 4)), count, stated=False)
+    b.output(b.node("Sum", *[b.node("Squeeze", part, axis) for part in parts]), (4,))
+
+
 def _slices(b: Builder, count: int) -> None:
     """Single rows in reverse; a few hundred of them would become one `Gather`."""
     count *= 2
@@ -245,7 +252,8 @@ FAMILIES: dict[str, Callable[[Builder, int], None]] = {
     "fan-in": _fan_in, "fan-out": _fan_out, "diamonds": _diamonds, "reshapes": _reshapes,
     "reshapes apart": _reshapes_apart, "sequence": _sequence, "transposes": _transposes, "products": _products,
     "head products": _head_products, "convolutions": _convs, "dense blocks": _dense, "wide concat": _wide_concat,
-    "split to concat": _split_to_concat, "equal parts": _equal_parts, "wide split": _wide_split, "slices": _slices,
+    "split to concat": _split_to_concat, "equal parts": _equal_parts, "wide split": _wide_split,
+    "squeezed parts": _squeezed_parts, "slices": _slices,
     "gathers": _gathers, "outputs": _outputs, "inputs": _inputs, "initializers": _initializers,
     "constants": _constants, "dead": _dead, "bodies": _bodies, "functions": _functions,
     **{f"chain of {op}": _chain(op) for op in ("Identity", "Relu", "Neg", "Exp", "Abs", "Floor")},

@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.growth import FAMILIES, MOST, build
 from graphopt import PassManager
+from graphopt.ir import Graph, order
 from graphopt.results import Result
 from graphopt.rewrite.journal import Journal
 
@@ -88,3 +89,17 @@ def test_twice_the_size_costs_about_twice_as_much(family: str, level: str, monke
             # A table of the interpreter's own, as that of interned strings, may have grown by megabytes just then.
             many = min(many, cost(family, 2 * SIZE, level, monkeypatch).bytes)
         assert many <= MOST * max(few, 100), f"{name}: {few} at {SIZE}, {many} at {2 * SIZE}"
+
+
+def test_many_nodes_in_front_of_one_are_seldom_numbered_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, made = build("squeezed parts", 1000), []
+    renumber = order.renumber
+
+    def noted(graph: Graph) -> None:
+        made.append(graph)
+        renumber(graph)
+
+    monkeypatch.setattr(order, "renumber", noted)
+    result = PassManager(passes="convert_split_to_gathers", strict=True).run(model)
+    assert len(result.model.graph.node) == 1001
+    assert len(made) < 3

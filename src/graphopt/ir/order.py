@@ -5,8 +5,11 @@ from __future__ import annotations
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.seal import write
 
-_GAP = 1 << 20
+_GAP = 1 << 30
 """Distance between the order numbers of neighbours, so that insertion seldom renumbers."""
+
+_STEP = 1 << 15
+"""How far behind its neighbour a new node is where there is room: as many then fit in front of one node, in a row."""
 
 
 def append(graph: Graph, node: Node) -> None:
@@ -34,7 +37,7 @@ def link(node: Node, anchor: Node | None) -> None:
         write(graph, "_listed", None)
     low = before.order if before is not None else (anchor.order if anchor is not None else 0) - 2 * _GAP
     high = anchor.order if anchor is not None else low + 2 * _GAP
-    write(node, "order", (low + high) // 2)
+    write(node, "order", low + min((high - low) // 2, _STEP))
     if node.order in (low, high):
         renumber(graph)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 from onnx import TensorProto
@@ -437,7 +437,7 @@ def _check_sizes(node: Node, inputs: Sequence[Value | None]) -> None:
         _check_agree(value.name, value.declared, value.type)
 
 
-def check_readers(old: Value, new: Value, replaced: list[Node], at: Node) -> None:
+def check_readers(old: Value, new: Value, replaced: Collection[Node], at: Node) -> None:
     """See that each reader of a value can read another: by name, and by the order of the nodes.
 
     Args:

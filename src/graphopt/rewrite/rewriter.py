@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -98,12 +98,14 @@ class Rewriter(Building):
                     raise Decline("output {} is used and has no replacement", old.name)
                 swaps.append((old, new))
         fresh = self._needed([new for _, new in swaps])
-        replaced = [node for node, _ in pairs]
+        replaced = dict.fromkeys(node for node, _ in pairs)  # there may be thousands
         self._check(swaps, replaced, at, fresh)
         self._commit(swaps, replaced, at, fresh, detail)
         return FIRED
 
-    def _check(self, swaps: list[tuple[Value, Value]], replaced: list[Node], at: Node, fresh: dict[Node, None]) -> None:
+    def _check(
+        self, swaps: list[tuple[Value, Value]], replaced: Collection[Node], at: Node, fresh: dict[Node, None]
+    ) -> None:
         """See that nodes can be replaced."""
         for node in replaced:
             if node.removed or node.graph.model is not self._model:
@@ -146,7 +148,7 @@ class Rewriter(Building):
     # ------------------------------------------------------------------ committing
 
     def _commit(
-        self, swaps: list[tuple[Value, Value]], gone: list[Node], at: Node, fresh: dict[Node, None], detail: str
+        self, swaps: list[tuple[Value, Value]], gone: Collection[Node], at: Node, fresh: dict[Node, None], detail: str
     ) -> None:
         removed = [NodeNote.of(node) for node in gone]
         heirs: dict[Value, Value] = {}
