@@ -22,7 +22,7 @@ PASSES = passes_of(
     ("resized_convs", "MoveConvBeforeResize"),
     ("consecutive", "FuseConsecutiveGathers", "FuseConsecutiveSlices", "FuseConsecutiveSqueezes",
      "FuseConsecutiveTransposes", "FuseConsecutiveUnsqueezes"),
-    ("gemm", "FuseMatmulAddBiasIntoGemm"),
+    ("gemm", "FuseMatmulAddBiasIntoGemm", "FuseBiasesOfSum"),
     ("gemm_batched", "FuseMatmulAddBiasIntoGemmBatched", "FuseMatmulAddBiasIntoGemmBetweenReshapes"),
     ("affine", "FuseMulIntoConv"),
     ("padding", "FusePadIntoConv", "FusePadIntoMaxPool", "FusePadIntoPool", "FuseZeroPadIntoMaxPool"),

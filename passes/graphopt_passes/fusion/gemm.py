@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt.ir import FLOAT_TYPES, Dim, Node, Value
-from graphopt.match import Either, Match, OpBuilder, Pattern, Var
+from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Var
 from graphopt.operators import Transpose
+from graphopt.operators.linear import joint_shape, narrowed
 from graphopt.rewrite import Decline, Numerics, OpRule, Outcome, PatternRule, Rewriter, Tries
 
 _MOST_BYTES = 1 << 20
@@ -102,3 +103,49 @@ class FuseSumIntoGemm(PatternRule):
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         _check_bias(m.addend, m.gemm.result.dims())
         return rw.again(m.gemm, m.a, m.b, m.addend, beta=None)
+
+
+class FuseBiasesOfSum(PatternRule):
+    """Add the biases of two matrix products at once where the products are added.
+
+    `(a b + one) + (c d + two)` becomes `a b + (c d + (one + two))`. That leaves no `Add` of two `Gemm`, and one fewer
+    of two `MatMul` of more axes: gates of recurrent cells, additive attention, the sum of a linear and a deep part.
+    """
+
+    opsets = "7-"
+    numerics = Numerics.ROUNDING
+
+    def pattern(self, op: OpBuilder) -> Pattern:
+        """Two products of a kind, each with a constant bias."""
+        kinds = [
+            (
+                op.Gemm(Var(), Var(), Const(bias, silent=True), _bind=product, _other_attrs=True),
+                op.Add(op.MatMul(Var(), Var(), _bind=product), Const(bias, silent=True)),
+            )
+            for product, bias in (("first", "one"), ("second", "two"))
+        ]
+        return Either(*(op.Add(*pair) for pair in zip(*kinds, strict=True)))
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        total = _sum_of_biases(m)
+        if m.first.op == "Gemm":
+            size = m.first.result.dims()
+            if None in size or size != m.second.result.dims():
+                raise Decline("{} and {} are not known to have one shape", m.first.result.name, m.second.result.name)
+            inner = rw.again(m.second, *m.second.operands[:2], rw.constant(total, like=m.two), beta=None)
+            return rw.again(m.first, *m.first.operands[:2], inner, beta=None)
+        if m.first.result.rank == m.second.result.rank == 2:
+            raise Decline("{} and its bias may become a Gemm", m.first.result.name)
+        return rw.op("Add", m.first.result, rw.op("Add", m.second.result, rw.constant(total, like=m.two)))
+
+
+def _sum_of_biases(m: Match) -> np.ndarray:
+    """Both biases as one constant, that is no larger than the larger of them."""
+    arrays = m.one.array(), m.two.array()
+    if m.one.dtype not in FLOAT_TYPES:
+        raise Decline("{} holds no floats", m.one.name)
+    if joint_shape(*arrays) not in [array.shape for array in arrays]:
+        raise Decline("the constants of shapes {} and {} would make a larger one", *(a.shape for a in arrays))
+    betas = [product.attr("beta", 1.0) if product.op == "Gemm" else 1.0 for product in (m.first, m.second)]
+    total = sum(beta * array.astype(np.float64) for beta, array in zip(betas, arrays, strict=True))
+    return narrowed(total, arrays[0].dtype, "constants")
