@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -368,3 +369,19 @@ def test_inspect_shows_the_names_of_the_model_and_none_that_inference_made(decla
     found = api.inspect(model)
     assert found.outputs == {"z": f"float[{shown}]"}
     assert not any("unk" in name for name in found.symbols)
+
+
+def test_a_manager_goes_to_another_process_and_errors_come_back() -> None:
+    manager, model = graphopt.PassManager("extended", skip=["fuse_gelu"]), large()
+    ran = manager.run(model)
+    again = pickle.loads(pickle.dumps(manager))  # after a run, when it holds what passes try
+    assert again.plan.skip == {"fuse_gelu"}
+    assert again.run(model).model == ran.model
+    newer = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 20]> g (string[1] x) => (string[1] y) { y = StringConcat (x, x) }'
+    )
+    with pytest.raises(graphopt.ConversionError) as caught:
+        graphopt.convert(newer, 16)
+    copied = pickle.loads(pickle.dumps(caught.value))
+    assert str(copied) == str(caught.value)
+    assert copied.refusals == caught.value.refusals

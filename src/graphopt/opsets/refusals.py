@@ -42,10 +42,14 @@ class ConversionError(ModelError):
     """
 
     def __init__(self, target: int, refusals: list[Refusal], reason: str = "", domain: str = "") -> None:
+        super().__init__(target, refusals, reason, domain)  # what it takes to make it again in another process
+        self.refusals = refusals
+
+    def __str__(self) -> str:
+        target, refusals, reason, domain = self.args
         more = f"; and {len(refusals) - 3} more" if len(refusals) > 3 else ""
         shown = "; ".join(map(str, refusals[:3])) or reason
-        super().__init__(f"cannot convert to {domain and f'{domain} '}opset {target}: {shown}{more}")
-        self.refusals = refusals
+        return f"cannot convert to {domain and f'{domain} '}opset {target}: {shown}{more}"
 
 
 @contextmanager

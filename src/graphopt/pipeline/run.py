@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import field
 from functools import lru_cache, partial
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from graphopt.errors import UsageError
 from graphopt.ir import Model, paused_gc
@@ -59,6 +59,11 @@ class Plan:
     def shared(cls, pipeline: Pipeline, numerics: Numerics, skip: frozenset[str]) -> Plan:
         """The plan of these settings that all runs with them have in common: making one takes longer than a pass."""
         return _shared(pipeline, numerics, skip, registry())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What is kept of it, for another process: how it was chosen; there it is made anew, or shared."""
+        chosen = (self.pipeline, self.numerics, self.skip)
+        return (Plan.shared, chosen) if self.registry is registry() else (Plan, (*chosen, self.registry))
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.skip if name not in self.registry]
