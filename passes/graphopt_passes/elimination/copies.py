@@ -46,6 +46,34 @@ def _has_other(node: Node, value: Value) -> bool:
     return any(other is not value and other.has_shape_of(node.result) for other in node.operands)
 
 
+class EliminateExpandBeforeMatmul(OpRule):
+    """Let a `MatMul` repeat a matrix for each one of a batch, instead of an `Expand`, which copies it.
+
+    Where the other operand has the batch of the result. PyTorch's `bmm` takes no other than matrices that are expanded.
+    """
+
+    # No pattern: either operand may be repeated.
+    ops = ("MatMul",)
+    sources = ("Expand",)
+    opsets = "8-"
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        tries, batch = Tries(), node.result.dims()[:-2]
+        for index, (value, other) in enumerate((node.operands, node.operands[::-1])):
+            with tries:
+                x = value.sole_source("Expand", reader=node).operand(0)
+                matrix = value.dims()[-2:]
+                if len(matrix) < _OF_MATRIX or None in matrix or x.dims()[-2:] != matrix:
+                    raise Decline("the matrices of {} themselves may be repeated", x.name)
+                if None in batch or other.dims()[:-2] != batch:
+                    raise Decline("{} is not known to have the batch of {}", other.name, node.result.name)
+                return rw.set_input(node, index, x)
+        raise tries.declined
+
+
+_OF_MATRIX = 2
+"""Axes of a matrix."""
+
 _BETWEEN_TWO = (
     "Add", "And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Mul", "Or", "Pow", "Sub", "Xor",
 )  # fmt: skip
