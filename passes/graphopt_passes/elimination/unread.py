@@ -1,15 +1,38 @@
-"""Results of which only the shape or the size is read, and optional outputs that nothing reads."""
+"""Results of which only the shape, the size or few bits are read, and optional outputs that nothing reads."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 import numpy as np
+from onnx import TensorProto
 
 from graphopt.match import Match, OpBuilder, Pattern
 from graphopt.operators import Transpose
 from graphopt.rewrite import Decline, Fired, Node, OpRule, Outcome, PatternRule, Rewriter, Value
 from graphopt_passes.elementwise import UNARY
+
+
+class EliminateCastBeforeGather(OpRule):
+    """Let `Gather`, `GatherElements` and `ScatterElements` read positions of 32 bits that a `Cast` makes longer.
+
+    Only where nothing else reads the longer ones, so that the `Cast` goes away.
+    """
+
+    # No pattern: all readers count.
+    ops = ("Gather", "GatherElements", "ScatterElements")
+    sources = ("Cast",)
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        positions = node.operand(1)
+        short = positions.source("Cast", reader=node).operand(0)
+        if short.dtype != TensorProto.INT32 or positions.dtype != TensorProto.INT64:
+            raise Decline
+        alike = (user.op in self.ops and user.inputs.index(positions) == 1 for user in positions.users)
+        if positions.output_count or not all(alike):
+            raise Decline("{} has other readers", positions.name)
+        return rw.set_input(node, 1, short)
+
 
 _MEASURES = ("Shape", "Size")
 
