@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from graphopt.operators import Reshape
 from graphopt.operators.transpose import Transpose, keeps_order
-from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Tries, Value
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Tries, Value
 from graphopt_passes.elementwise import EXPANDED, TOGETHER, UNARY
 
 
@@ -56,6 +56,7 @@ class EliminateExpandBeforeMatmul(OpRule):
     ops = ("MatMul",)
     sources = ("Expand",)
     opsets = "8-"
+    numerics = Numerics.ROUNDING  # of one row times a matrix the kernel is another
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         tries, batch = Tries(), node.result.dims()[:-2]
