@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graphopt import demo
+    from graphopt import api, demo
     from graphopt.api import bisect, explain, inspect, profile
     from graphopt.errors import EngineError, GraphoptError, ModelError, PassError, UsageError, VerificationError
     from graphopt.fuzzing import fuzz
@@ -37,14 +37,14 @@ _PLACES = {
 
 __all__ = [
     "ConversionError", "EngineError", "ExternalData", "GraphoptError", "Level", "Model", "ModelError", "Numerics",
-    "Options", "PassError", "PassManager", "Pipeline", "Result", "Target", "UsageError", "VerificationError", "bisect",
-    "convert", "demo", "explain", "fuzz", "inspect", "optimize", "optimize_file", "profile",
+    "Options", "PassError", "PassManager", "Pipeline", "Result", "Target", "UsageError", "VerificationError", "api",
+    "bisect", "convert", "demo", "explain", "fuzz", "inspect", "optimize", "optimize_file", "profile",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name == "demo":
-        return importlib.import_module("graphopt.demo")
+    if name in ("api", "demo"):
+        return importlib.import_module(f"graphopt.{name}")
     place = _PLACES.get(name)
     if place is None:
         raise AttributeError(f"module 'graphopt' has no attribute {name!r}")

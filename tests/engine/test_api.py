@@ -6,6 +6,8 @@ import inspect
 import json
 import logging
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -385,3 +387,8 @@ def test_a_manager_goes_to_another_process_and_errors_come_back() -> None:
     copied = pickle.loads(pickle.dumps(caught.value))
     assert str(copied) == str(caught.value)
     assert copied.refusals == caught.value.refusals
+
+
+def test_the_face_is_there_without_a_second_import() -> None:
+    script = "import graphopt; assert graphopt.api.verify and 'api' in graphopt.__all__"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -55,6 +55,10 @@ def audit(*rows: Row) -> Audit:
             [row("graphopt all", 3.0, 9, verification="mismatch"), row("graphopt basic", 1.5, 90), row("raw", 1.0, 200)],
             "graphopt basic runs 1.50 times as fast as the best of the others (raw), with 90 nodes against 200.",
         ),
+        (
+            [row("graphopt basic", 1.0, 1), row("raw", 1.0, 1)],
+            "graphopt basic is as fast as the best of the others (raw), with 1 node against 1.",
+        ),
         ([row("graphopt basic", 1.0, 90)], ""),
     ],
 )  # fmt: skip

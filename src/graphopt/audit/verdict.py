@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphopt.audit.record import Audit, Row
 from graphopt.audit.statistics import TIE, Spread
+from graphopt.printable import counted
 
 
 def sentence(audit: Audit) -> str:
@@ -44,4 +45,4 @@ def _results(audit: Audit, threads: int, *, own: bool) -> list[Row]:
 def _nodes(one: Row, other: Row) -> str:
     if one.contents is None or other.contents is None:
         return ""
-    return f", with {one.contents.nodes:,} nodes against {other.contents.nodes:,}"
+    return f", with {counted(one.contents.nodes, 'node')} against {other.contents.nodes:,}"

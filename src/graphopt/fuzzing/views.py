@@ -20,7 +20,7 @@ def summary(report: SessionReport) -> str:
     """One line: how many models, of what seed, how fast."""
     rate = report.models / report.seconds if report.seconds else 0.0
     left_out = sum(report.discarded.values())
-    text = f"{report.models} models of seed {report.seed} in {report.seconds:.0f} s ({rate:.1f} a second)"
+    text = f"{counted(report.models, 'model')} of seed {report.seed} in {report.seconds:.0f} s ({rate:.1f} a second)"
     text += f", {left_out} more said nothing" if left_out else ""
     return text + (", interrupted" if report.interrupted else "")
 

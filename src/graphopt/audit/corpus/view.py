@@ -30,7 +30,7 @@ def render(report: CorpusReport) -> Iterator[Any]:
     yield Text(heading(report), style="bold")
     yield _table("All models (nodes and size: geometric mean of what is left)", STANDING, standing_rows(report))
     for kind in report.kinds:
-        title = f"Latency on {kind}, {report.kinds[kind]:,} models (geometric mean against the baseline)"
+        title = f"Latency on {kind}, {counted(report.kinds[kind], 'model')} (geometric mean against the baseline)"
         yield _table(title, SPEED, speed_rows(report, kind))
     if report.releases:
         yield _table("Releases", release_head(report), list(release_rows(report)), words=2)
@@ -141,7 +141,7 @@ def changes_heading(found: Comparison) -> str:
     changed = ", ".join(f"{number:,} {what}" for what, number in counts.items()) or "nothing changed"
     elsewhere = f" ({found.untimed:,} timed on other kinds of machines)" if found.untimed else ""
     names = f"{found.new.release} against {found.old.release}"
-    return f"{names}: {found.compared:,} models in both{elsewhere}; {changed}"
+    return f"{names}: {counted(found.compared, 'model')} in both{elsewhere}; {changed}"
 
 
 def change_rows(found: Comparison) -> Iterator[list[str]]:
