@@ -36,6 +36,7 @@ class AdjustSliceAndMatmul(PatternRule):
     """
 
     opsets = "10-"
+    numerics = Numerics.ROUNDING  # of one row times a matrix the kernel is another
     default = False
     peers = {"onnxoptimizer": "adjust_slice_and_matmul"}
 
