@@ -74,6 +74,16 @@ def test_pieces_that_fill_their_blocks_are_joined_in_blocks() -> None:
     assert all(_is_blocked(made, node.input[0]) for node in made.graph.node if node.op_type == "Concat")
 
 
+def test_only_pieces_that_take_more_blocks_are_packed() -> None:
+    n = Net(act="")
+    image = n.conv(n.input(1, 3, 64, 64), 16)
+    two_blocks = n.concat(n.conv(image, 8), n.conv(image, 16))
+    three_blocks = n.concat(n.conv(two_blocks, 8), n.conv(two_blocks, 8), n.conv(two_blocks, 16))
+    made = convert(n, n.conv(three_blocks, 64))
+    joins = [node for node in made.graph.node if node.op_type == "Concat"]
+    assert [_is_blocked(made, node.input[0]) for node in joins] == [True, False]
+
+
 def _is_blocked(model: onnx.ModelProto, name: str) -> bool:
     makers = {output: node for node in model.graph.node for output in node.output}
     maker = makers.get(name)

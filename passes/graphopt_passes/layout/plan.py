@@ -16,6 +16,7 @@ from graphopt_passes.layout.forms import FORMS
 from graphopt_passes.layout.groups import grouped, mark
 from graphopt_passes.layout.known import Known
 from graphopt_passes.layout.timing import LayoutRates
+from graphopt_passes.layout.weights import lanes, padded
 
 
 @dataclass(slots=True)
@@ -88,7 +89,7 @@ def make_plan(graph: Graph, setting: Setting) -> LayoutPlan:
 class _Draft:
     """A way to block a graph, with what it costs.
 
-    If `packed`, channels are joined in blocks only where each piece but the last is whole blocks.
+    If `packed`, channels are joined in blocks only where that takes no more blocks than if they lay close together.
     """
 
     def __init__(self, graph: Graph, setting: Setting, *, packed: bool = False) -> None:
@@ -123,7 +124,7 @@ class _Draft:
             self.chosen = set()  # as without convolutions: what else is in the graph decides nothing for pools
 
     def spreads(self, node: Node) -> bool:
-        """Whether a node joins channels such that lanes stay empty in between."""
+        """Whether a node joins channels such that it takes more blocks than if they lay close together."""
         return node.op == "Concat" and not _is_packed(self._forms[node], self._known)
 
     def cost_beside(self, other: _Draft) -> float:
@@ -175,8 +176,9 @@ def _gains_alone(form: Form, costs: Costs) -> bool:
 
 
 def _is_packed(form: Form, known: Known) -> bool:
-    """Whether the first result of a form has no empty lanes in between."""
-    return len(form.gives[0]) == 1 or known.aligned(form.gives[0][:-1])
+    """Whether the first result of a form has no more lanes than its channels need."""
+    layout = form.gives[0]
+    return len(layout) == 1 or lanes(layout, known.block) == padded(sum(layout), known.block)
 
 
 def _each_form(graph: Graph, known: Known, *, packed: bool = False) -> Iterator[tuple[Node, Form | Decline]]:
