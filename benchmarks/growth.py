@@ -137,6 +137,14 @@ def _wide_concat(b: Builder, count: int) -> None:
     b.output(b.node("Concat", *[b.node("Mul", x, b.noise(4)) for _ in range(count)], axis=0), (2 * count, 4))
 
 
+def _between_transposes(b: Builder, count: int) -> None:
+    """Operators that can all be on either side of the two, which cancel each other then."""
+    x = b.node("Transpose", b.input("x", (2, 3, 4)), perm=[0, 2, 1])
+    for number in range(count):
+        x = b.node(("Sigmoid", "Tanh")[number % 2], x)
+    b.output(b.node("Transpose", x, perm=[0, 2, 1]), (2, 3, 4))
+
+
 def _split_to_concat(b: Builder, count: int) -> None:
     b.output(b.node("Concat", *_split(b, b.input("x", (count, 4)), count), axis=0), (count, 4))
 
@@ -250,7 +258,8 @@ def _functions(b: Builder, count: int) -> None:
 
 FAMILIES: dict[str, Callable[[Builder, int], None]] = {
     "fan-in": _fan_in, "fan-out": _fan_out, "diamonds": _diamonds, "reshapes": _reshapes,
-    "reshapes apart": _reshapes_apart, "sequence": _sequence, "transposes": _transposes, "products": _products,
+    "reshapes apart": _reshapes_apart, "sequence": _sequence, "transposes": _transposes,
+    "between transposes": _between_transposes, "products": _products,
     "head products": _head_products, "convolutions": _convs, "dense blocks": _dense, "wide concat": _wide_concat,
     "split to concat": _split_to_concat, "equal parts": _equal_parts, "wide split": _wide_split,
     "squeezed parts": _squeezed_parts, "slices": _slices,

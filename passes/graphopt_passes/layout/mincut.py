@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping
+from itertools import count
 from typing import Any, TypeVar
 
 from graphopt.ir import Node, Value
@@ -13,8 +14,8 @@ INFINITE = 1e18
 class MinimumCut:
     """Things are on the source side or the sink side; each pair has a price for being divided.
 
-    `solve` finds a division of least total price (Dinic's algorithm), and of these the one with the smallest
-    source side.
+    `solve` finds a division of least total price (Dinic's algorithm, from both ends), and of these the one with the
+    smallest source side.
     """
 
     SOURCE = 0
@@ -40,12 +41,21 @@ class MinimumCut:
         self._room += (amount, 0.0)
 
     def solve(self) -> set[int]:
+        """The things on the source side.
+
+        Flow is sought from the source and, where that takes more than a few rounds, from the sink in turns: along a
+        chain of things that each have a way of their own to the sink, or from the source, all fill up at once in one of
+        the two.
+        """
         self._push_straight()
-        while True:
-            depth = self._depths()
-            if depth[self.SINK] < 0:
-                return {node for node, steps in enumerate(depth) if steps >= 0}
-            self._push(depth)
+        for turn in count():
+            steps = self._steps(self.SOURCE)
+            if steps[self.SINK] < 0:
+                break
+            self._push(self.SOURCE, steps)
+            if turn >= _FEW:
+                self._push(self.SINK, self._steps(self.SINK))
+        return {node for node, number in enumerate(steps) if number >= 0}
 
     @property
     def cost(self) -> float:
@@ -64,63 +74,60 @@ class MinimumCut:
                     room[behind] -= amount
                     room[behind ^ 1] += amount
 
-    def _depths(self) -> list[int]:
-        """Steps from the source over edges with room; -1 for what is not reached."""
-        edges, to, room = self._edges, self._to, self._room
-        depth = [-1] * len(edges)
-        depth[self.SOURCE] = 0
-        level, steps = [self.SOURCE], 0
-        while level and depth[self.SINK] < 0:
-            steps += 1
-            following = []
-            for node in level:
-                for edge in edges[node]:
-                    if room[edge] > _EPSILON:
-                        head = to[edge]
-                        if depth[head] < 0:
-                            depth[head] = steps
-                            following.append(head)
-            level = following
-        return depth
+    def _steps(self, start: int) -> list[int]:
+        """Steps from the source, or back from the sink, over edges with room; -1 for what is not reached."""
+        edges, to, room, back = self._edges, self._to, self._room, int(start == self.SINK)
+        steps = [-1] * len(edges)
+        steps[start] = 0
+        reached = [start]
+        for node in reached:  # which grows meanwhile
+            for edge in edges[node]:
+                head = to[edge]
+                if steps[head] < 0 and room[edge ^ back] > _EPSILON:
+                    steps[head] = steps[node] + 1
+                    if head > self.SINK:
+                        reached.append(head)
+        return steps
 
-    def _push(self, depth: list[int]) -> None:
-        """Push flow along the shortest paths until each of them is full somewhere."""
+    def _push(self, start: int, steps: list[int]) -> None:
+        """Push flow from one end along edges that go one step on, or to the other end, until each way is full.
+
+        What a thing passes on is subtracted once, when all of its ways were tried.
+        """
         edges, to, room = self._edges, self._to, self._room
-        at, ends = [0] * len(edges), [*map(len, edges)]
-        path: list[int] = []
-        node = self.SOURCE
+        back, end = int(start == self.SINK), self.SOURCE + self.SINK - start
+        at, path = [0] * len(edges), list[int]()
+        node, left, sent = start, [INFINITE], [0.0]
         while True:
-            if node == self.SINK:
-                node = self._fill(path)
-            following, wanted = edges[node], depth[node] + 1
-            for number in range(at[node], ends[node]):
-                edge = following[number]
-                if depth[to[edge]] == wanted and room[edge] > _EPSILON:
-                    at[node] = number
-                    path.append(edge)
+            if node != end and left[-1] > _EPSILON:
+                following, wanted = edges[node], steps[node] + 1
+                for number in range(at[node], len(following)):
+                    edge = following[number]
+                    if room[edge ^ back] > _EPSILON and (to[edge] == end or steps[to[edge]] == wanted):
+                        break
+                else:
+                    number = len(following)
+                at[node] = number
+                if number < len(following):
                     node = to[edge]
-                    break
-            else:
-                at[node] = ends[node]
-                if not path:
-                    return
-                node = to[path.pop() ^ 1]
-                at[node] += 1
-
-    def _fill(self, path: list[int]) -> int:
-        """Fill a path and cut it before its first full edge. Returns the node it ends at."""
-        to, room = self._to, self._room
-        amount = min([room[edge] for edge in path])
-        for edge in path:
-            room[edge] -= amount
-            room[edge ^ 1] += amount
-        full = next(at for at, edge in enumerate(path) if room[edge] <= _EPSILON)
-        node = to[path[full] ^ 1]
-        del path[full:]
-        return node
+                    path.append(edge)
+                    left.append(min(left[-1], room[edge ^ back]))
+                    sent.append(left[-1] if node == end else 0.0)
+                    continue
+            if not path:
+                return
+            edge, amount, _ = path.pop(), sent.pop(), left.pop()
+            room[edge ^ back] -= amount
+            room[edge ^ back ^ 1] += amount
+            is_done, node = node != end and at[node] == len(edges[node]), to[edge ^ 1]
+            at[node] += is_done
+            left[-1] -= amount
+            sent[-1] += amount
 
 
 _EPSILON = 1e-9
+_FEW = 2
+"""Rounds from the source alone, which small graphs do not need more of."""
 
 
 Places = Mapping[Node, int]
