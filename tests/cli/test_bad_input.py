@@ -86,7 +86,7 @@ def test_truncated_external_file(run: Run, tmp_path: Path, existing: Path) -> No
         (("--target", "z80"), ("unknown target", "host")),
     ],
 )
-def test_wrong_settings(run: Run, model_file: Path, existing: Path, arguments: tuple[str, str], words) -> None:
+def test_wrong_settings(run: Run, model_file: Path, existing: Path, arguments: tuple[str, ...], words) -> None:
     assert_one_line(run("optimize", model_file, existing, *arguments), 2, *words)
     assert existing.read_bytes() == PRECIOUS
 
@@ -122,6 +122,8 @@ def test_output_that_is_a_folder(run: Run, model_file: Path, tmp_path: Path) -> 
         (("--shape", "x=1,4,1"), ("shape",)),
         (("--dim", "batch"), ("dimension",)),
         (("--dim", "batch=0"), ("dimension",)),
+        (("--dim=batch=1", "--dim=batch=2"), ("'batch' has another size before, 1",)),
+        (("--shape=x=1,4", "--shape=x=2,4"), ("input 'x' has another shape before",)),
         (("--threads", "one"), ("threads",)),
         (("--threads", "0"), ("threads",)),
         (("--rounds", "0"), ("rounds",)),
@@ -130,7 +132,7 @@ def test_output_that_is_a_folder(run: Run, model_file: Path, tmp_path: Path) -> 
         (("--metric", "os:getcwd"), ("needs data",)),
     ],
 )
-def test_wrong_audit_settings(run: Run, model_file: Path, arguments: tuple[str, str], words) -> None:
+def test_wrong_audit_settings(run: Run, model_file: Path, arguments: tuple[str, ...], words) -> None:
     assert_one_line(run("audit", model_file, *arguments), 2, *words)
 
 
@@ -298,6 +300,17 @@ def test_options_that_exclude_each_other(run: Run, words: tuple[str, ...], said:
 
 def test_folder_that_cannot_be_made(run: Run) -> None:
     assert_one_line(run("passes", "--write", "/proc/no"), 3, "/proc/no")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("passes", "--write"), ("audit", "MODEL", "--against", "none", "--keep"), ("fuzz", "--models", "1", "--corpus")],
+    ids=str,
+)
+def test_file_in_place_of_a_folder(run: Run, model_file: Path, existing: Path, words: tuple[str, ...]) -> None:
+    done = run(*(model_file if word == "MODEL" else word for word in words), existing)
+    assert_one_line(done, 3, f"cannot use {existing}: it is no folder")
+    assert existing.read_bytes() == PRECIOUS
 
 
 def _lone_array() -> bytes:

@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -355,3 +356,14 @@ def test_a_name_that_is_no_text_is_told(tmp_path: Path, source: str) -> None:
         run_corpus([str(tmp_path / source)], tmp_path / "store", COUNTING)
     with pytest.raises(UsageError, match="release .*a name in UTF-8 expected"):
         run_corpus([str(write(tmp_path / "models", 1))], tmp_path / "store", COUNTING, release="\udcff")
+
+
+def test_a_database_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.db"
+    with closing(sqlite3.connect(path)) as theirs:
+        theirs.execute("CREATE TABLE precious (text)")
+    before = path.read_bytes()
+    with pytest.raises(ModelError, match="no store of audits"):
+        Store(path, write=True)
+    assert path.read_bytes() == before
+    assert not path.with_name("theirs.db-wal").exists()

@@ -83,7 +83,8 @@ def run(words: Sequence[str]) -> int:
         _let_go()
         # Full disks, folders without permission, files that vanish: nobody's mistake in the code.
         what = f"cannot use {error.filename}" if error.filename else "cannot read or write"
-        _say(f"{what}: {error.strerror or error}")
+        no_folder = isinstance(error, (FileExistsError, NotADirectoryError))
+        _say(f"{what}: {'it is no folder' if no_folder else error.strerror or error}")
         return MODEL
     except MemoryError:
         _say("out of memory")

@@ -13,15 +13,17 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     Raises:
         UsageError: a text is malformed.
     """
-    found = {}
+    found = dict[str, tuple[int, ...]]()
     for text in texts:
         name, equals, sizes = text.rpartition("=")
         try:
-            found[name] = tuple(int(size) for size in sizes.split(","))
+            shape = tuple(int(size) for size in sizes.split(","))
         except ValueError:
             equals = ""
         if not equals or not name:
             raise UsageError(f"shape {text!r}: expected something like input=1,3,224,224")
+        if found.setdefault(name, shape) != shape:
+            raise UsageError(f"shape {text!r}: input {name!r} has another shape before")
     return found
 
 
@@ -46,10 +48,11 @@ def parse_dims(texts: Sequence[str]) -> dict[str, int]:
     Raises:
         UsageError: a text is malformed.
     """
-    found = {}
+    found = dict[str, int]()
     for text in texts:
         name, equals, size = text.rpartition("=")
         if not equals or not name or not size.isdecimal() or int(size) < 1:
             raise UsageError(f"dimension {text!r}: expected something like batch=1")
-        found[name] = int(size)
+        if found.setdefault(name, int(size)) != int(size):
+            raise UsageError(f"dimension {text!r}: {name!r} has another size before, {found[name]}")
     return found

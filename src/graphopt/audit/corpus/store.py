@@ -85,7 +85,7 @@ class Store:
             self._open(write)
         except sqlite3.Error as error:
             self.close()
-            raise ModelError(f"{path}: {error}") from error
+            raise ModelError(f"{path}: no store of audits that can be used: {error}") from error
         except OSError as error:
             self.close()
             raise ModelError(f"cannot write {path}: {error.strerror or error}") from error
@@ -94,17 +94,19 @@ class Store:
             raise
 
     def _open(self, write: bool) -> None:
+        tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master")}
+        if "campaigns" not in tables and (tables or not write):  # somebody else's, in which nothing is to be changed
+            raise ModelError(f"{self.path}: no store of audits")
         if write:
             # A commit is in the system's hands at once, so that a kill loses nothing; a power cut may lose seconds.
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
-            if not self._db.execute("SELECT 1 FROM sqlite_master").fetchone():
+            if not tables:
                 self._db.executescript(
                     f"BEGIN; {_TABLES} INSERT INTO meta VALUES('schema', '{SCHEMA}'); "
                     "INSERT INTO meta VALUES('of', 'graphopt corpus'); COMMIT;"
                 )
-        known = self._db.execute("SELECT 1 FROM sqlite_master WHERE name='campaigns'").fetchone()
-        found = self._db.execute("SELECT value FROM meta WHERE key='schema'").fetchone() if known else None
+        found = self._db.execute("SELECT value FROM meta WHERE key='schema'").fetchone()
         if found is None:
             raise ModelError(f"{self.path}: no store of audits")
         if int(found[0]) != SCHEMA:
