@@ -151,6 +151,15 @@ def test_an_option_that_would_do_nothing_is_refused(
     assert run("optimize", model_file, out, "--config", file).exit_code == 0
 
 
+def test_several_names_may_have_commas_between(run: Run, model_file: Path, tmp_path: Path) -> None:
+    command = "optimize", model_file, tmp_path / "out.onnx", "--json"
+    assert json.loads(run(*command, "--skip", "fuse_gelu, eliminate_identity").stdout)["after"]["nodes"] == 3
+    assert run(*command, "--skip", "fuse_gelu,").stderr.endswith("--skip: expected a value, found an empty text\n")
+    assert "unknown level 'turbo'" in run("audit", model_file, "--level", "basic,turbo").stderr
+    assert "unknown part 'turbo'" in run("profile", model_file, "--only", "levels,turbo").stderr
+    assert "unknown pass 'fuse_turbo'" in run("fuzz", "--pass", "fuse_gelu,fuse_turbo", "--models", "1").stderr
+
+
 def test_what_follows_two_dashes_is_no_option(
     run: Run, model_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

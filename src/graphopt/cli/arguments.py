@@ -56,6 +56,7 @@ class Option:
         min: the least number that it takes.
         choices: what a shell offers; what is taken is for the command to say.
         needs: the parameter without which it says nothing, of a command that has it.
+        commas: whether one value may be several, with commas between.
     """
 
     names: tuple[str, ...]
@@ -63,11 +64,13 @@ class Option:
     min: float | None
     choices: tuple[str, ...]
     needs: str
+    commas: bool
 
     def __init__(
-        self, *names: str, help: str, min: float | None = None, choices: Sequence[str] = (), needs: str = ""
-    ) -> None:
-        stated = {"names": names, "help": help, "min": min, "choices": tuple(choices), "needs": needs}
+        self, *names: str, help: str, min: float | None = None, choices: Sequence[str] = (), needs: str = "",
+        commas: bool = False,
+    ) -> None:  # fmt: skip
+        stated = {"names": names, "help": help, "min": min, "choices": tuple(choices), "needs": needs, "commas": commas}
         for name, value in stated.items():
             object.__setattr__(self, name, value)
 
@@ -158,6 +161,12 @@ class Parameter:
         except ValueError:
             number = "a whole number" if self.kind is int else "a number"
             raise argparse.ArgumentTypeError(f"expected {number}, found {text!r}") from None
+
+    def apart(self, value: Any) -> Any:
+        """Its value, what has commas between taken apart where it may be several."""
+        if not (isinstance(self.stated, Option) and self.stated.commas and value):
+            return value
+        return [part.strip() for text in value for part in text.split(",")]
 
     def check(self, value: Any) -> None:
         """Refuse numbers that are too small, text that is empty, and an option that is needed and was left out.
@@ -294,6 +303,7 @@ class Command:
                     setattr(given, name, value)
         values = {name: _unmarked(value) for name, value in vars(given).items()}
         for parameter in self.parameters:
+            values[parameter.name] = parameter.apart(values[parameter.name])
             parameter.check(values[parameter.name])
             if parameter.name in named:
                 self._check_company(parameter, values)

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 LEVELS = ("basic", "extended", "all")
 Levels = Annotated[
-    list[str] | None, Option("--level", help="graphopt's levels; may be repeated. Default: basic, extended, all.")
+    list[str] | None,
+    Option("--level", help="graphopt's levels; may be repeated. Default: basic, extended, all.", commas=True),
 ]
 
 

@@ -68,7 +68,7 @@ def bisect(
     *,
     peer: Annotated[str | None, Option(help="Look at this peer's passes (ort-all: its transformers).")] = None,
     suspect: Annotated[
-        list[str] | None, Option("--pass", help="With --peer: only this pass; may be repeated, in order.")
+        list[str] | None, Option("--pass", help="With --peer: only this pass; may be repeated, in order.", commas=True)
     ] = None,
     chosen: Passes,
     sizes: Sizes,

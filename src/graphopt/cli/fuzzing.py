@@ -21,12 +21,15 @@ def fuzz(
     *,
     level: Annotated[
         list[str] | None,
-        Option(help="Levels, `alone` for single passes, `convert` for opsets, `none`. Default: the first four."),
+        Option(
+            help="Levels, `alone` for single passes, `convert` for opsets, `none`. Default: the first four.",
+            commas=True,
+        ),
     ] = None,
     peer: Annotated[list[str] | None, Option(help="Another optimizer to test; may be repeated.")] = None,
     only: Annotated[
         list[str] | None,
-        Option("--pass", help="Run this pass alone, on models that it fires on; may be repeated."),
+        Option("--pass", help="Run this pass alone, on models that it fires on; may be repeated.", commas=True),
     ] = None,
     numerics: Numerics = "rounding",
     machine: Target = None,

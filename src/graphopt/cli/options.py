@@ -94,7 +94,7 @@ class Passes(OptionGroup):
 
     level: Annotated[str, Option(help="basic, extended, layout or all.")] = "basic"
     passes: Annotated[str | None, Option(help="A pipeline, or pass names, in place of the level's.")] = None
-    skip: Annotated[list[str] | None, Option(help="A pass to leave out; may be repeated.")] = None
+    skip: Annotated[list[str] | None, Option(help="A pass to leave out; may be repeated.", commas=True)] = None
     numerics: Numerics = "rounding"
     machine: Target = None
     opset: Opset = None

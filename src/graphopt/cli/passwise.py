@@ -14,7 +14,9 @@ def audit_passes(
     models: Models,
     *,
     against: Against = None,
-    only: Annotated[list[str] | None, Option("--pass", help="Only this pass, theirs or ours; may be repeated.")] = None,
+    only: Annotated[
+        list[str] | None, Option("--pass", help="Only this pass, theirs or ours; may be repeated.", commas=True)
+    ] = None,
     sizes: Sizes,
     no_verify: NoVerify = False,
     timeout: Timeout = 120.0,

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 def profile(
     models: Annotated[list[str], Argument(metavar="MODEL...", help="One model, or several to compare.")],
     *,
-    only: Annotated[list[str] | None, Option(help="levels, alone, denormals or threads; may be repeated.")] = None,
+    only: Annotated[
+        list[str] | None, Option(help="levels, alone, denormals or threads; may be repeated.", commas=True)
+    ] = None,
     threads: Threads = "1",
     top: Annotated[int, Option(help="How many operators to time alone.", min=0)] = 12,
     rounds: Annotated[int, Option(help="Interleaved rounds under the profiler, at most.", min=2)] = 15,
