@@ -233,12 +233,13 @@ def test_what_makes_signed_operators_floats_goes_on_as_in_a_level() -> None:
 
 
 def test_cases_are_chosen_by_what_passes_lack() -> None:
-    chosen = {"levels": ("alone",), "passes": ("fuse_gelu", "eliminate_nop_pad"), "until": 4, "seed": "lack"}
-    report = graphopt.fuzz(models=60, **chosen)
+    chosen = {"levels": ("alone",), "passes": ("fuse_gelu", "eliminate_nop_pad"), "until": 30, "seed": "lack"}
+    report = graphopt.fuzz(models=600, **chosen)
     assert report.ok
-    assert min(report.fired[name] for name in chosen["passes"]) >= 4
-    assert report.models < 60  # it ends when nothing lacks
-    assert min(n for reasons in report.declined.values() for n in reasons.values()) >= 1
+    assert min(report.fired[name] for name in chosen["passes"]) >= 30
+    assert report.models < 590  # it ends when nothing lacks
+    assert set(report.declined) == set(chosen["passes"])
+    assert min(n for reasons in report.declined.values() for n in reasons.values()) >= 3
 
 
 def test_counts_go_on_from_earlier_reports(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ PASSES = passes_of(
     ("softmax", "EliminateNopSoftmax"),
     ("bounds", "EliminateNopClip"),
     ("cancel", "EliminateDoubleNegation", "EliminateSqueezeUnsqueeze"),
+    ("signs", "EliminateUnreadSign"),
     ("unread", "EliminateCastBeforeGather", "EliminateCastBeforeShape", "EliminateTransposeBeforeShape",
      "EliminateUnusedOptionalOutputs"),
     ("carried", "EliminateUnusedSubgraphOutputs", "EliminateLoopInvariantState"),

@@ -58,7 +58,6 @@ PASSES = passes_of(
     ("softmax", "FuseLogSoftmax", "FuseSoftmax"),
     ("means", "FuseReduceMean"),
     ("selected", "FuseSelectionIntoWhere"),
-    ("signs", "EliminateUnreadSign", "FuseNegIntoAdd"),
     ("squeezed", "MoveSqueezeBehindActivation"),
     ("rectifiers", "FuseMaxIntoRelu", "FuseLeakyRelu", "FusePrelu", "FuseHardSigmoid", "FuseSoftsign",
      "ReplacePreluWithLeakyRelu"),

@@ -1,24 +1,9 @@
-"""Signs that another operator changes, or does not look at."""
+"""Signs that no reader looks at."""
 
 from __future__ import annotations
 
 from graphopt.ir import FLOAT_TYPES
-from graphopt.match import Either, Match, OpBuilder, Pattern
-from graphopt.rewrite import Decline, Fired, Node, OpRule, Outcome, PatternRule, Rewriter, Value
-
-
-class FuseNegIntoAdd(PatternRule):
-    """Subtract what is negated and added, and add what is negated and subtracted."""
-
-    opsets = "7-"
-
-    def pattern(self, op: OpBuilder, x: Pattern, z: Pattern) -> Pattern:
-        """Either operand of a sum."""
-        return Either(op.Add(x, op.Neg(z)), op.Sub(x, op.Neg(z)))
-
-    def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        return rw.op("Sub" if m.root.op == "Add" else "Add", m.x, m.z)
-
+from graphopt.rewrite import Decline, Fired, Node, OpRule, Outcome, Rewriter
 
 _EVEN = ("Abs", "Cos", "Cosh", "ReduceL1", "ReduceL2", "ReduceSumSquare")
 
