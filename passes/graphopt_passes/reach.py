@@ -35,10 +35,13 @@ Kernels approximate curves: `Sigmoid` and `Tanh` of ONNX Runtime give 1 + 2^-23 
 AVERAGING = ("AveragePool", "GlobalAveragePool", "ReduceMean")
 
 KEEPING = (
-    "DepthToSpace", "Expand", "Flatten", "Gather", "GlobalMaxPool", "Identity", "MaxPool", "Reshape", "Slice",
-    "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
+    "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze",
+    "Tile", "Transpose", "Unsqueeze",
 )  # fmt: skip
-"""Operators that give numbers of their first operand."""
+"""Operators that give numbers of their first operand.
+
+Pools that give its largest do not: of nothing but NaN the runtime's give the lowest number.
+"""
 
 
 def _union(parts: Sequence[Reach]) -> Reach:
@@ -81,10 +84,10 @@ def reach(value: Value, depth: int = _DEEPEST) -> Reach:
         return ends if all(map(math.isfinite, ends)) else ANY
     if node is None or not depth or value.dtype not in FLOAT_TYPES or len(node.inputs) > _WIDEST:
         return ANY
-    return CURVES.get(node.op) or _follow(node, value, depth - 1)
+    return CURVES.get(node.op) or _follow(node, depth - 1)
 
 
-def _follow(node: Node, value: Value, depth: int) -> Reach:
+def _follow(node: Node, depth: int) -> Reach:
     if node.op in JOINING:
         if node.op == "Mul" and node.operand(0) is node.operand(1):
             return _UPWARDS
@@ -97,12 +100,4 @@ def _follow(node: Node, value: Value, depth: int) -> Reach:
     if node.op in AVERAGING:
         mean = _sum([reach(node.operand(0), depth)])
         return _union([mean, (0.0, 0.0)]) if node.op == "AveragePool" else mean  # the padding may count
-    if node.op not in KEEPING or (node.op == "MaxPool" and not _meets_numbers(node, value)):
-        return ANY
-    return reach(node.operand(0), depth)
-
-
-def _meets_numbers(pool: Node, value: Value) -> bool:
-    """Whether each window has a number besides padding, and the value is the largest of them, not its place."""
-    gaps = any(step != 1 for step in pool.attr("dilations") or ())
-    return value is pool.outputs[0] and not gaps and not pool.attr("ceil_mode", 0)
+    return reach(node.operand(0), depth) if node.op in KEEPING else ANY

@@ -11,8 +11,8 @@ from graphopt_passes.reach import ANY, AVERAGING, BOUNDING, CURVES, JOINING, KEE
 class EliminateNopClip(OpRule):
     """Remove `Relu`, `Clip`, `Abs`, and `Min` or `Max` with a constant number, where nothing is out of bounds.
 
-    Of floats: behind a `Sigmoid`, `Softmax` or `Exp`, a square, another bound, or what moves, joins, adds, multiplies,
-    averages or pools numbers that are within the bounds.
+    Of floats: behind a `Sigmoid`, `Softmax` or `Exp`, a square, another bound, or what moves, joins, adds, multiplies
+    or averages numbers that are within the bounds.
     """
 
     # No pattern: what there can be is computed through all that is before it.
