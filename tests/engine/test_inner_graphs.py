@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from onnx import parser
+from onnx import numpy_helper, parser
 
+from graphopt import optimize
 from graphopt.ir import Model
 from graphopt.manager import PassManager
 from graphopt.rewrite import Options
@@ -65,3 +67,16 @@ def test_functions_that_multiply_do_not_drown_inference() -> None:
     result = PassManager(strict=True).run(model)
     assert len(result.model.functions) == 41
     assert Model.load(result.model).graph.first is not None
+
+
+@pytest.mark.parametrize(("side", "moved"), [(512, True), (513, False)])
+def test_large_constants_stay_outside_of_bodies(side: int, *, moved: bool) -> None:
+    """Those of the main graph alone can be in a file beside the model."""
+    model = parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[1,{side}] x, int64 n) => (float[1,{side}] y)
+        {{ y = Loop (n, "", x) <body = b (int64 i, bool ci, float[1,{side}] s) => (bool co, float[1,{side}] o)
+            {{ co = Identity (ci)  o = MatMul (s, w) }}> }}""")
+    model.graph.initializer.append(numpy_helper.from_array(np.eye(side, dtype=np.float32), "w"))
+    result = optimize(model, passes=["move_constants_into_bodies"])
+    inside = [tensor.name for tensor in result.graph.node[0].attribute[0].g.initializer]
+    assert (inside, len(result.graph.initializer)) == ((["w"], 0) if moved else ([], 1))

@@ -16,4 +16,5 @@ PASSES = passes_of(
     ("independent_rounds", "EliminateScanOfIndependentRounds"),
     ("loops", "EliminateLoopWithConstTripCount", "EliminateScanWithConstLength"),
     ("store", "ExtractConstantToInitializer"),
+    ("captured", "MoveConstantsIntoBodies"),
 )  # fmt: skip

@@ -394,6 +394,20 @@ class Rewriter(Building):
         self._emit([], [], -size, f"{duplicate.name} is {kept.name}", readers)
         return FIRED
 
+    def move_constant(self, value: Value, graph: Graph) -> Fired:
+        """Let an initializer be one of an inner graph, in which all that reads it is; it keeps its name."""
+        if value.tensor is None or gone(value) or value.is_anchored or graph.in_function:
+            raise Decline("{} is part of the interface, or no constant of the model", value.name)
+        moved = Value(value.name, graph)
+        moved.tensor = value.tensor
+        if not all(is_visible(moved, user.graph) for user in value.users):
+            raise Decline("{} is read outside of the body that is to hold it", value.name)
+        readers = self._journal.replace_uses(value, moved)
+        self._journal.remove_initializer(value)
+        self._journal.adopt_initializer(moved)
+        self._emit([], [], 0, f"{value.name} is in a body", readers)
+        return FIRED
+
     def drop_constant(self, value: Value) -> Fired:
         """Drop an initializer that nothing uses."""
         if value.tensor is None or gone(value):
