@@ -492,25 +492,3 @@ def test_a_pass_over_a_graph_goes_on_behind_a_node_that_declines() -> None:
     driver.run_pass(Doubled())
     assert reasons(driver) == ["y is a sum of two"]
     assert [node.op for node in model.graph] == ["Add", "Mul"]
-
-
-def test_an_operator_again_keeps_its_domain_and_its_attributes() -> None:
-    class Twice(OpRule):
-        """Multiply the opposite by itself."""
-
-        name = "twice"
-        ops = ("com.microsoft::FusedMatMul",)
-
-        def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-            if node.attr("alpha", 1.0) == 1:
-                return None
-            x = rw.op("Neg", node.inputs[0])
-            return rw.replace(node, [rw.again(node, x, x, alpha=1.0, transA=None)])
-
-    head = '<ir_version: 9, opset_import: ["" : 18, "com.microsoft" : 1]>'
-    body = "{ y = com.microsoft.FusedMatMul <alpha = 2.0, transA = 1, transB = 1> (x, x) }"
-    model = load(f"g (float[2, 2] x) => (float[2, 2] y) {body}", head)
-    run(model, Twice())
-    _, made = model.graph
-    assert made.op == "com.microsoft::FusedMatMul"
-    assert made.attrs == {"alpha": 1.0, "transB": 1}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from graphopt.ir import Graph, Model, Value
+from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
 from graphopt.rewrite import Decline, GraphPass, Rewriter
-
-_FREE_INITIALIZERS = 4
-"""The IR version from which initializers need not be inputs."""
 
 _MOST_BYTES = 1 << 20
 
@@ -24,7 +22,7 @@ class MoveConstantsIntoBodies(GraphPass):
     late = True
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
-        if model.ir_version < _FREE_INITIALIZERS:
+        if model.ir_version < IR_WITH_FREE_INITIALIZERS:
             return
         for graph in self.entered(model, rw, outer_first=True):
             if graph.owners and not graph.in_function:
