@@ -16,7 +16,7 @@ from graphopt.fuzzing.grants import (
     reads_unwritten,
 )
 from graphopt.fuzzing.subjects import Optimized, OwnSubject
-from graphopt.fuzzing.verdicts import Judge
+from graphopt.fuzzing.verdicts import Judge, first_difference
 from graphopt.manager import PassManager
 from graphopt.verify.runners import OrtRunner, RunError
 from graphopt.verify.source import Source
@@ -119,6 +119,15 @@ def test_an_output_of_doubles_is_no_hindrance_to_others() -> None:
     assert judge._is_nearer(feed, [farther, doubles], [exact, doubles], "rounding")
     assert not judge._is_nearer(feed, [exact, doubles], [farther, doubles], "rounding")
     assert not judge._is_nearer(feed, [farther, doubles], [exact, doubles + 0.125], "rounding")
+
+
+def test_two_that_have_the_numbers_of_doubles_may_be_on_either_side_of_them() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 17]> g (float[1] x) => (float[1] z) { z = Neg (x) }'
+    )
+    feed, below, above = {"x": np.float32([1])}, np.float32([-1.00003]), np.float32([-0.99997])
+    assert first_difference([below], [above], "rounding") is not None
+    assert Judge(Sample(model, [feed]))._is_nearer(feed, [below], [above], "rounding")
 
 
 def test_a_result_may_not_overflow_where_the_original_does_not() -> None:

@@ -264,7 +264,7 @@ class Judge:
         return pair is not None and first_difference(*pair, outcome.numerics) is None
 
     def _is_nearer(self, feed: dict[str, Array], old: list[Any], new: list[Any], numerics: str) -> bool:
-        """Whether each number is what the original is in doubles, which it is not itself, or no farther from that.
+        """Whether each number is what the original is in doubles, or no farther from that than the original itself.
 
         Or the result differs only where the original left the range of floats on the way, and in doubles does not.
         """
@@ -277,8 +277,6 @@ class Judge:
         old, new, exact = ([each[at] for each in apart] for at in range(3))
         if first_difference(without_overflow(old, new, exact), new, numerics) is None:
             return True
-        if first_difference(exact, old, numerics) is None:
-            return False
         return first_difference(exact, no_farther(old, new, exact), numerics) is None
 
     def _is_determined(self, feed: dict[str, Array], old: list[Any]) -> bool:
