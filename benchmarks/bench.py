@@ -17,13 +17,13 @@ KIND = "bench"
 
 PARTS: tuple[tuple[str, float, tuple[str, ...]], ...] = (
     ("refill", 3, ("refill",)),
-    ("families", 20, ("families", "--gaps", "--budget", "1")),
+    ("families", 17, ("families", "--gaps", "--budget", "1")),
     ("families on two threads", 8, ("families", "--gaps", "--budget", "0.5", "--threads", "2", "--family", "ts")),
-    ("quantized", 20, ("quantized", "--gaps", "--budget", "2")),
-    ("quantized on two threads", 8, ("quantized", "--gaps", "--budget", "1", "--threads", "2")),
+    ("quantized", 17, ("quantized", "--gaps", "--budget", "2")),
+    ("quantized on two threads", 7, ("quantized", "--gaps", "--budget", "1", "--threads", "2")),
     ("margins", 2, ("margins", "--seconds", "1.5")),
     ("slow networks", 4, ("slow-networks",)),
-    ("optimizers", 10, ("optimizers", "--repeats", "2")),
+    ("optimizers", 20, ("optimizers", "--repeats", "3")),
     ("stages", 3, ("stages",)),
     ("dresses", 7, ("dresses",)),
     ("first calls", 5, ("first",)),
@@ -31,8 +31,8 @@ PARTS: tuple[tuple[str, float, tuple[str, ...]], ...] = (
     ("scaling", 5, ("scaling",)),
     ("large", 4, ("large",)),
     ("unrolling", 1, ("unrolling",)),
-    ("ties", 3, ("ties",)),
-    ("profile", 2, ("profile",)),
+    ("ties", 2, ("ties",)),
+    ("profile", 1, ("profile",)),
 )
 """Each part: its name, its share of the minutes, and the command; what tells most of run time comes first."""
 
