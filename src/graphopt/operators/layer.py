@@ -24,7 +24,8 @@ def zero_along(array: np.ndarray, axis: int) -> np.ndarray:
     candidates = np.flatnonzero(zero)
     if candidates.size:
         others = tuple(at for at in range(array.ndim) if at != axis)
-        zero[candidates] = ~np.take(array, candidates, axis).any(axis=others)
+        taken = array if candidates.size == zero.size else np.take(array, candidates, axis)
+        zero[candidates] = ~taken.any(axis=others)
     zero.flags.writeable = False
     return zero
 
