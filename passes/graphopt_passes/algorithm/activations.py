@@ -9,12 +9,11 @@ from onnx import TensorProto
 
 from graphopt.match import FLOAT32, Either, Match, OpBuilder, Pattern, Product
 from graphopt.match.factors import close
-from graphopt.operators import Reduction
 from graphopt.operators.linear import narrowed
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, floats, size_of
-from graphopt_passes.fusion.contrib.operands import may_sum_nothing
 from graphopt_passes.fusion.rectifiers import check_slope
+from graphopt_passes.reach import is_positive
 
 _FLAT = 20.0
 """Above it the hyperbolic tangent of `Softplus` is 1 in float32."""
@@ -227,46 +226,3 @@ class ConvertPowToProducts(Weighed, OpRule):
         kind = "square" if power == _SQUARE else "power"
         self.weigh(rw, {"kernel": 1, kind: size}, {"kernel": passes, "element": passes * size})
         return rw.replace(node, [write(rw, x)])
-
-
-_POSITIVE = frozenset({"Abs", "Exp", "Sigmoid", "Softmax", "ReduceL1", "ReduceL2", "ReduceSumSquare"})
-_KEEPING = frozenset(
-    {"AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Identity", "MaxPool", "ReduceMax", "ReduceMean", "ReduceSum",
-     "Reshape", "Sqrt", "Squeeze", "Transpose", "Unsqueeze"}
-)  # fmt: skip
-_DEEPEST = 6
-
-
-def is_positive(value: Value, depth: int = 0) -> bool:
-    """Whether what computes a value shows that it holds no negative number, and no negative zero."""
-    array = value.const(1 << 12)
-    if array is not None:
-        return bool((np.signbit(array) == 0).all()) and array.dtype.kind == "f"
-    node = value.producer
-    if node is None or depth == _DEEPEST:
-        return False
-    if node.op in _POSITIVE:
-        return True
-    operands = node.operands
-    if node.op in _KEEPING:
-        return _is_of_some(node) and is_positive(node.operand(0), depth + 1)
-    if node.op == "Pow":
-        exponent = node.operand(1).const()
-        return exponent is not None and exponent.size == 1 and float(exponent.reshape(-1)[0]) % 2 == 0
-    if node.op in ("Mul", "Div") and operands[0] is operands[1]:
-        return True
-    if node.op in ("Add", "Mul"):
-        return all(is_positive(v, depth + 1) for v in operands)
-    # The larger one of a zero and a negative zero may be either.
-    return node.op == "Max" and any(v.is_const and is_positive(v) and v.array().all() for v in operands)
-
-
-def _is_of_some(node: Node) -> bool:
-    """Whether a maximum, which of no numbers is the lowest one, is of some; declines where its axes are not known."""
-    if node.op == "MaxPool":  # a window with gaps may lie beside the image, one on padding and one behind it
-        return all(step == 1 for step in node.attr("dilations") or ())
-    if node.op != "ReduceMax":
-        return True
-    view = Reduction.of(node)
-    sizes = [view.x.dims()[axis] for axis in view.axes]
-    return not any(may_sum_nothing((size,), node.result) for size in sizes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphopt.ir import FLOAT_TYPES
 from graphopt.operators import Bounds
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter
-from graphopt_passes.reach import ANY, AVERAGING, BOUNDING, CURVES, JOINING, KEEPING, reach
+from graphopt_passes.reach import ANY, BOUNDING, CURVES, JOINING, OF_FIRST, reach
 
 
 class EliminateNopClip(OpRule):
@@ -17,7 +17,7 @@ class EliminateNopClip(OpRule):
 
     # No pattern: what there can be is computed through all that is before it.
     ops = ("Abs", "Clip", "Max", "Min", "Relu")
-    sources = tuple(sorted({*AVERAGING, *BOUNDING, *CURVES, *JOINING, *KEEPING}))
+    sources = tuple(sorted({*BOUNDING, *CURVES, *JOINING, *OF_FIRST}))
     numerics = Numerics.ROUNDING
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
@@ -26,5 +26,5 @@ class EliminateNopClip(OpRule):
         if bounds.x.dtype not in FLOAT_TYPES or (low, high) == ANY:
             raise Decline
         if low < bounds.low or high > bounds.high:
-            raise Decline("{} can be from {} to {}", bounds.x.name, low, high)
+            raise Decline("{} can be from {} to {}", bounds.x.name, low or 0.0, high)
         return rw.replace(node, [bounds.x])
