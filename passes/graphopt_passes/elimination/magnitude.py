@@ -78,7 +78,7 @@ class _Way:
     joined: bool
 
 
-def refuse_magnified_after(node: Node, lost: float, *, summed: bool, factor: float = 1.0) -> None:
+def refuse_magnified_after(node: Node, lost: float, *, summed: bool, factor: float = 1.0, most: float = MOST) -> None:
     """Decline where a small change of what a linear operator computes may become a large one.
 
     Every way is followed until constants that are far larger are added, or to where the graph ends.
@@ -89,9 +89,10 @@ def refuse_magnified_after(node: Node, lost: float, *, summed: bool, factor: flo
         summed: whether it is a change beside far larger terms, which are zero where all that they weigh is: an
             operator on the way that is not known may magnify it, but none that tells zero from next to zero.
         factor: what the operator itself multiplies with besides.
+        most: by how much it may be magnified.
     """
     first = max(1.0, factor, _of_activation(node))
-    if not first <= MOST:
+    if not first <= most:
         raise Decline("{} multiplies with up to {:.2g} itself", node.result.name, first)
     ways = [_Way(value, first, joined=False) for value in node.results]
     seen: dict[Value, float] = {}
@@ -101,10 +102,10 @@ def refuse_magnified_after(node: Node, lost: float, *, summed: bool, factor: flo
             continue
         seen[way.value] = way.gain
         for user in way.value.users:
-            ways += _through(way, user, lost, summed=summed)
+            ways += _through(way, user, lost, most, summed=summed)
 
 
-def _through(way: _Way, user: Node, lost: float, *, summed: bool) -> list[_Way]:
+def _through(way: _Way, user: Node, lost: float, most: float, *, summed: bool) -> list[_Way]:
     """Where a change goes on to from a reader of a value: nowhere when it vanishes there."""
     value = way.value
     if user.graph is not value.graph:
@@ -119,7 +120,7 @@ def _through(way: _Way, user: Node, lost: float, *, summed: bool) -> list[_Way]:
         return [_Way(output, way.gain, joined=True) for output in user.results]
     linear = user.op in WEIGHED and user.op != "BatchNormalization"
     gain = way.gain * (max(1.0, factor / _ORDINARY) if linear else factor)
-    if not gain <= MOST:
+    if not gain <= most:
         raise Decline("{} is magnified by up to {:.2g} after it", value.name, gain)
     if _added(user).min() * float(np.finfo(np.float32).eps) ** 2 >= gain * lost:
         return []
@@ -276,10 +277,15 @@ def _floats(value: Value) -> np.ndarray[Any, Any]:
     return np.asarray(np.abs(array))
 
 
-def refuse_magnified_before(node: Node, index: int) -> None:
-    """Decline where the activations that an operator multiplies with its weights, operand `index`, may be enormous."""
+def refuse_magnified_before(node: Node, index: int, most: float = MOST) -> float:
+    """Decline where the activations that an operator multiplies with its weights, operand `index`, may be enormous.
+
+    Returns:
+        How large they may be for inputs of magnitude 1, of what is known.
+    """
     ways = [(node.operand(1 if index == 0 else 0), 1.0)]
     seen: set[Value] = set()
+    found = 1.0
     while ways and len(seen) < _STEPS:
         value, gain = ways.pop()
         maker = value.producer
@@ -292,9 +298,11 @@ def refuse_magnified_before(node: Node, index: int) -> None:
             if source is not None and not source.is_const
         }
         largest = max((gain * float(_added(maker).max()), gain * _taken_in(maker), *gains.values()))
-        if not largest <= MOST:
+        if not largest <= most:
             raise Decline("{} may be as large as {:.2g}", value.name, largest)
+        found = max(found, largest)
         ways += gains.items()
+    return found
 
 
 def _taken_in(maker: Node) -> float:

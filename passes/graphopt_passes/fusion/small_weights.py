@@ -25,6 +25,9 @@ _SMALL = 2.0**-10
 _LARGE = 2.0**20
 """Scaled by more than this, the digits that a sum loses below the smallest normal number are some of a normal one."""
 
+_CRUDE = 2.0**10
+"""Below so many times the smallest number a weight keeps at most ten of its digits, or vanishes."""
+
 _HALF = 2.0**-13
 """The largest weight of an output from which on halves have as many digits of it as of any number, or one less."""
 
@@ -101,11 +104,18 @@ def _refuse(linear: Linear, rows: Rows, dtype: np.dtype[Any], bias: np.ndarray[A
     least = np.maximum(np.abs(rows.array), float(info.smallest_subnormal))  # what a weight may be moved by
     lost, others = replace(rows, array=least).sums(small), rows.largest(small)
     added = np.abs(bias).reshape(lost.shape) if bias is not None else 0.0
-    counts = lost > float(info.eps) ** 2 * added
-    if counts.any():
-        refuse_magnified_before(linear.node, 1)
-        summed = bool((others * float(info.eps) >= lost)[counts].all())
-        refuse_magnified_after(root, float(lost[counts].max()), summed=summed)
+    beside = float(info.eps) ** 2 * added
+    counts = lost > beside
+    if not counts.any():
+        return
+    refuse_magnified_before(linear.node, 1)
+    summed = bool((others * float(info.eps) >= lost)[counts].all())
+    refuse_magnified_after(root, float(lost[counts].max()), summed=summed)
+    crude = np.abs(rows.array) < _CRUDE * float(info.smallest_subnormal)
+    moved = replace(rows, array=np.full_like(least, info.smallest_subnormal)).sums(small & crude)
+    if (moved > beside).any():  # by up to as much again: not to more than the smallest normal number
+        before = refuse_magnified_before(linear.node, 1, 1 / float(info.eps))
+        refuse_magnified_after(root, float(moved.max()), summed=summed, most=1 / float(info.eps) / before)
 
 
 def _refuse_halves(rows: Rows) -> None:
