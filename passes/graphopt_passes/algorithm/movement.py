@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 from onnx import TensorProto as T
 
+from graphopt.ir.types import agree
 from graphopt.match import Attr, Match, OpBuilder, Pattern
 from graphopt.operators import Reshape, Transpose
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, PatternRule, Rewriter, Value
@@ -119,10 +120,10 @@ class ConvertGatherElementsToGather(Weighed, PatternRule):
         x, positions, repeated = m.x, m.positions, m.repeated.result
         dims, wanted, own = x.dims(), repeated.dims(), positions.dims()
         axis = x.axis(m.axis or 0)
-        if len(own) != len(dims) or own[axis] != wanted[axis] or own[axis] is None:
+        if len(own) != len(dims) or not agree(own[axis], wanted[axis]):
             raise Decline("{} is repeated along axis {}, too", positions.name, axis)
         others = [at for at in range(len(dims)) if at != axis]
-        if any(dims[at] is None or dims[at] != wanted[at] for at in others):
+        if not all(agree(dims[at], wanted[at]) for at in others):
             raise Decline("{} does not take whole slices of {}", repeated.name, x.name)
         varied = [at for at in others if own[at] != 1]
         if varied and (varied != list(range(axis)) or any(own[at] != dims[at] for at in varied)):

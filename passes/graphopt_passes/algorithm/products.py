@@ -8,6 +8,7 @@ from contextlib import suppress
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.ir.types import agree
 from graphopt.operators import Reshape
 from graphopt.rewrite import Decline, Dim, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, count, joined, size_of
@@ -76,7 +77,7 @@ class ConvertRepeatedHeadsToRows(Weighed, OpRule):
         dims, others = queries.dims(), (single.dims()[0], heads * times, *single.dims()[3:])
         if queries.dtype != TensorProto.FLOAT or len(dims) != _RANK:
             raise Decline("{} is not of float32 with {} axes, which was measured", queries.name, _RANK)
-        if dims[0] is None or dims[:2] != others[:2]:
+        if not all(map(agree, dims[:2], others[:2])):
             raise Decline("the heads of {} and {} are not known to be as many", queries.name, joined.name)
         size_of(queries)
         size, products = count(others), count((*dims, others[-2 if node.attr("transB", 0) else -1]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from onnx import TensorProto as T
 
+from graphopt.ir.types import agree
 from graphopt.operators.einsum import Einsum
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 
@@ -57,5 +58,5 @@ def _check_sizes(view: Einsum, inner: str) -> None:
         raise Decline("the element type is none that MatMul computes")
     view.check_ranks()
     sizes = a.dims()[view.first.index(inner)], b.dims()[view.second.index(inner)]
-    if sizes[0] is None or sizes[0] != sizes[1]:
+    if not agree(*sizes):
         raise Decline("the sizes {} and {} of {} are not known to be equal", *sizes, inner)

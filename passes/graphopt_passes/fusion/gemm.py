@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt.ir import FLOAT_TYPES, Dim, Node, Value
+from graphopt.ir.types import agree
 from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Var
 from graphopt.operators import Transpose
 from graphopt.operators.linear import joint_shape, narrowed
@@ -52,7 +53,7 @@ def _check_bias(bias: Value, size: tuple[Dim, ...]) -> None:
     shape = bias.dims()
     if len(shape) > 2:
         raise Decline("{} has rank {}, expected 2 at most", bias.name, len(shape))
-    if any(dim != 1 and (dim is None or dim != full) for dim, full in zip(shape[::-1], size[::-1], strict=False)):
+    if any(dim != 1 and not agree(dim, full) for dim, full in zip(shape[::-1], size[::-1], strict=False)):
         raise Decline("{} of shape {} is not known to broadcast into {}", bias.name, shape, size)
 
 

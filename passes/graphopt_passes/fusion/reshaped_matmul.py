@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphopt.ir.types import agree
 from graphopt.rewrite import Decline, Dim, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.fusion.reshapes import RESHAPES
 
@@ -80,6 +81,6 @@ def must_be(shape: Shape | None, wanted: Shape) -> bool:
     """Whether a shape is known to be another one of as many elements: one dimension follows from all others."""
     if shape is None or len(shape) != len(wanted):
         return False
-    open_axes = [axis for axis, dim in enumerate(shape) if dim is None or dim != wanted[axis]]
+    open_axes = [axis for axis, dim in enumerate(shape) if not agree(dim, wanted[axis])]
     others = [dim for axis, dim in enumerate(shape) if axis not in open_axes]
     return not open_axes or (len(open_axes) == 1 and all(_is_size(dim) for dim in others))

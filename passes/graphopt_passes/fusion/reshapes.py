@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from graphopt.ir.types import agree
 from graphopt.match import Attr, Const, Match, OpBuilder, Pattern, Rest, Var
 from graphopt.operators import Reshape
 from graphopt.operators.axes import of_ones
@@ -69,7 +70,7 @@ def _as_stated(node: Node, x: Value, like: Value, rw: Rewriter) -> Value:
         raise Decline
     second = Reshape.of(node)
     copied = [] if second.allowzero else [axis for axis, size in enumerate(second.target) if size == 0]
-    if any(like.dim(axis) is None or like.dim(axis) != between.dim(axis) for axis in copied):
+    if not all(agree(like.dim(axis), between.dim(axis)) for axis in copied):
         raise Decline
     return rw.op("Reshape", x, shape=second.target, allowzero=node.attrs.get("allowzero"))
 

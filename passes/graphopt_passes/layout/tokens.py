@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphopt.ir.types import agree
 from graphopt.match import Either, Match, OpBuilder, Pattern, Var
 from graphopt.operators.transpose import FIRST, LAST
 from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
@@ -42,7 +43,7 @@ def _compared(tokens: Value, image: Value) -> tuple[int, int, int, int]:
     if len(rows) != 3 or len(dims) != 4:
         raise Decline("{} and {} are no tokens and their image", tokens.name, image.name)
     batch = dims[0]
-    if batch is None or batch == 0 or batch != rows[0]:
+    if batch == 0 or not agree(batch, rows[0]):
         raise Decline("{} and {} may differ in batch", tokens.name, image.name)
     channels, height, width = (image.size(axis) for axis in (1, 2, 3))
     if rows[1:] != (height * width, channels) or not height * width * channels:

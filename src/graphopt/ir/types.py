@@ -123,6 +123,11 @@ def is_told(dim: Dim) -> bool:
     return dim is not None and not (isinstance(dim, str) and dim.startswith(GENERATED))
 
 
+def agree(a: Dim, b: Dim) -> bool:
+    """Whether two dimensions are known to be equal: the same number, or the same symbol."""
+    return a is not None and a == b
+
+
 ValueType = TensorType | onnx.TypeProto
 """A tensor type, or the proto itself for sequences, optionals, maps and sparse tensors."""
 

@@ -12,7 +12,7 @@ from onnx import TensorProto
 from graphopt.errors import Decline
 from graphopt.ir.seal import write
 from graphopt.ir.tensor import Tensor
-from graphopt.ir.types import Dim, TensorType, ValueType, decode_type
+from graphopt.ir.types import Dim, TensorType, ValueType, agree, decode_type
 
 if TYPE_CHECKING:
     from graphopt.ir.graph import Graph, Node
@@ -319,7 +319,7 @@ class Value:
         if len(dims) > len(others):
             raise Decline("{} of rank {} raises the rank of {}", self.name, len(dims), other.name)
         for size, dim in zip(dims, others[len(others) - len(dims) :], strict=True):
-            if size is None or size not in (1, dim):
+            if size != 1 and not agree(size, dim):
                 raise Decline("{} may stretch {} along an axis of size {}", self.name, other.name, dim or "unknown")
 
     def check_one_use(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from graphopt.ir.types import agree
 from graphopt.match import Either, Match, OpBuilder, Pattern, Scalar
 from graphopt.operators import Transpose
 from graphopt.rewrite import Decline, Node, Rewriter, Value
@@ -104,7 +105,7 @@ def _check_not_empty(product: Node, attrs: Mapping[str, Any]) -> None:
         raise Decline("nothing may be left to add up, of which {} would not be zero", product.op_type)
     others = (*[None] * (ranks[0] - ranks[1]), *b[:-2])
     for size, other in zip(a[:-2], others, strict=True):
-        if size is None or (size != other and (not isinstance(size, int) or not size)):
+        if not agree(size, other) and (not isinstance(size, int) or not size):
             raise Decline("{} may have an empty batch, which would be refused", left.name)
 
 
