@@ -212,7 +212,7 @@ class BlockedBuilder(Shared):
         product = self.rw.op(
             "Conv", moved, weights, self._bias(layer, form), domain=DOMAIN, kernel_shape=[1, 1], group=area
         )
-        product.type = TensorType(FLOAT, (1 if layer.batch is not None else None, area * layer.outputs, count, 1))
+        product.type = TensorType(FLOAT, (None if layer.is_open else 1, area * layer.outputs, count, 1))
         return product
 
     def _result(self, layer: BlockedLayer, form: Filtering, grid: Grid, product: Value) -> Value:
@@ -230,11 +230,11 @@ class BlockedBuilder(Shared):
         if layer.residual is not None:
             added = self._flat(self._residual(layer, grid), form.outputs[last], rest * numbers)
         name, parameters = layer.activation, tuple(layer.node.attr("activation_params") or ())
-        fused = layer.batch is not None and name in FUSED
+        fused = not layer.is_open and name in FUSED
         if fused:
             named = {f"activation_{key}": number for key, number in _named(str(name), parameters).items()}
             result = self.rw.op("FusedGemm", matrix, product, added, domain="com.microsoft", activation=name, **named)
-        elif layer.batch is not None and added is not None:
+        elif not layer.is_open and added is not None:
             result = self.rw.op("Gemm", matrix, product, added)
         else:
             result = self.rw.op("MatMul", matrix, product)
@@ -272,7 +272,7 @@ class BlockedBuilder(Shared):
         )
         image = self._reshape(self._gather(tiles, places), layer.outputs, *layer.size, batch=grid.batch)
         image.type = TensorType(FLOAT, (layer.batch, layer.outputs, *layer.size))
-        if layer.batch is None:
+        if layer.is_open:
             self._batches[image] = self._batch()
         rows = prod(grid.tile) * (layer.outputs // layer.block) * grid.count
         self._fresh_rows[self._graph(), image] = BlockRows(tiles, grid, rows)
@@ -290,7 +290,7 @@ class BlockedBuilder(Shared):
 
     def _padded(self, rows: Value, layer: BlockedLayer) -> Value:
         """Rows with one of zeros behind them, that pixels beyond the edges are read from."""
-        if layer.batch is None:
+        if layer.is_open:
             return self.rw.op("Pad", rows, np.array([0, 0, 0, 0, 1, 0], np.int64))
         zeros = self._constant("winograd_zeros", layer.block, lambda: np.zeros((1, layer.block), np.float32))
         return self.rw.op("Concat", rows, zeros, axis=0)
@@ -339,7 +339,7 @@ class BlockedBuilder(Shared):
         return self._layer.node.graph
 
     def _open(self) -> bool:
-        return self._layer.batch is None
+        return self._layer.is_open
 
     def _gather(self, rows: Value, places: Value) -> Value:
         return self.rw.op("Gather", rows, places, axis=1 if self._open() else 0)

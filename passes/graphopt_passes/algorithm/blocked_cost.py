@@ -154,8 +154,8 @@ class Size:
 
     @classmethod
     def of(cls, layer: BlockedLayer) -> Size:
-        alone = layer.batch is None or layer.activation not in FUSED
-        late = (layer.activation is not None and alone) + (layer.batch is None and layer.residual is not None)
+        alone = layer.is_open or layer.activation not in FUSED
+        late = (layer.activation is not None and alone) + (layer.is_open and layer.residual is not None)
         return cls(
             layer.inputs, layer.outputs, layer.size, layer.batch or 1, layer.sides, layer.residual is not None, late,
             strided=layer.strides != (1, 1),

@@ -50,6 +50,11 @@ class Layer:
         return self.node.operand(1)
 
     @property
+    def is_open(self) -> bool:
+        """Whether the batch is not fixed."""
+        return self.batch is None
+
+    @property
     def bias(self) -> np.ndarray | None:
         value = self.node.input(2)
         return None if value is None else value.array()

@@ -71,7 +71,7 @@ def winograd(layer: PlainLayer, tile: int, rates: PlainRates) -> float:
     reading = size / next(rate for limit, rate in rates.weights if size <= limit)
     elements = tile * tile * tiles
     rate = rates.elements[0 if 4 * (tile + 2) ** 2 * tiles * both < rates.cache else 1]
-    extra = elements * layer.outputs * _UNFUSED if layer.batch is None else 0.0
+    extra = elements * layer.outputs * _UNFUSED if layer.is_open else 0.0
     multiplied = max(product, reading) if rates.overlaps else product + reading
     return multiplied + elements * both / rate + extra + _START
 

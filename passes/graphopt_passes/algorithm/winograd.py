@@ -141,7 +141,7 @@ def _is_simple(layer: AnyLayer) -> bool:
     """Whether a layer is written in operators that are the same in all opsets."""
     if isinstance(layer, PlainLayer):
         return False
-    return layer.batch is not None and (layer.activation is None or layer.activation in FUSED)
+    return not layer.is_open and (layer.activation is None or layer.activation in FUSED)
 
 
 def _worth(choice: Choice) -> float:
