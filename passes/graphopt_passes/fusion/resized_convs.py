@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import reduce
 from math import prod
 
 import numpy as np
@@ -37,6 +39,11 @@ class _Part:
     x: Value
     start: int
     resize: tuple[Node, Resize] | None = None
+
+    @property
+    def stays(self) -> bool:
+        """Whether it is convolved as it is."""
+        return self.resize is None
 
     @property
     def pixels(self) -> int:
@@ -75,7 +82,7 @@ class MoveConvBeforeResize(Weighed, OpRule):
             raise Decline("{} adds a residual, or has parameters", node.result.name)
         size_of(x)
         parts = self._parts(joined, node)
-        if all(part.resize is None for part in parts):
+        if all(part.stays for part in parts):
             raise Decline("no part of {} is made larger by more than it costs to add", x.name)
         _check_finite(node, array, parts)
         self._weigh(node, parts, rw)
@@ -110,7 +117,7 @@ class MoveConvBeforeResize(Weighed, OpRule):
     def _weigh(self, node: Node, parts: list[_Part], rw: Rewriter) -> None:
         outputs, size = node.result.size(1), count(node.result.dims())
         now, then = defaultdict[str, float](float), defaultdict[str, float](float)
-        kept = [part for part in parts if part.resize is None]
+        kept = [part for part in parts if part.stays]
         now["kernel"], then["kernel"] = 1 + (len(parts) > 1), len(kept[:1]) + (len(kept) > 1)
         now["element"] = sum(count(part.x.dims()) for part in parts) * (len(parts) > 1)
         then["element"] = sum(part.pixels for part in kept) * (len(kept) > 1)
@@ -141,26 +148,29 @@ def _check_finite(node: Node, array: np.ndarray, parts: list[_Part]) -> None:
 
 
 def _written(node: Node, array: np.ndarray, parts: list[_Part], rw: Rewriter) -> Value:
+    """The sum of all products, and the activation."""
+    total = reduce(lambda total, made: rw.op("Add", total, made), _products(node, array, parts, rw))
+    activation = str(node.attr("activation", ""))
+    return rw.op(activation, total) if activation else total
+
+
+def _products(node: Node, array: np.ndarray, parts: list[_Part], rw: Rewriter) -> Iterator[Value]:
     """A convolution of the parts that stay, and one before each `Resize`; the first one adds the bias."""
-    total: Value | None = None
-    kept = [part for part in parts if part.resize is None]
+    bias, kept = node.input(2), [part for part in parts if part.stays]
     if kept:
         whole = kept[0].x if len(kept) == 1 else rw.op("Concat", *(part.x for part in kept), axis=1)
         weight = np.concatenate([_share(array, part) for part in kept], axis=1)
-        total = rw.op("Conv", whole, weight, node.input(2), kernel_shape=(1, 1))
+        yield rw.op("Conv", whole, weight, bias, kernel_shape=(1, 1))
+        bias = None
     for part in parts:
         if part.resize is not None:
             resize, view = part.resize
-            weight, bias = np.ascontiguousarray(_share(array, part)), None if total else node.input(2)
-            small = rw.op("Conv", view.x, weight, bias, kernel_shape=(1, 1))
+            small = rw.op("Conv", view.x, np.ascontiguousarray(_share(array, part)), bias, kernel_shape=(1, 1))
+            bias = None
             scales, sizes = factors_of(resize, view)
             if sizes is not None:
                 sizes[1] = len(array)
-            made = resized(resize, small, scales, sizes, rw)
-            total = made if total is None else rw.op("Add", total, made)
-    assert total is not None
-    activation = str(node.attr("activation", ""))
-    return rw.op(activation, total) if activation else total
+            yield resized(resize, small, scales, sizes, rw)
 
 
 def _share(array: np.ndarray, part: _Part) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import reduce
 from math import prod
 
 import numpy as np
@@ -101,20 +103,21 @@ def _as_slices(node: Node, window: Window, padding: _Padding, rw: Rewriter) -> V
     depth, channels, after_depth = x.size(2), x.size(1), node.result.size(2)
     slices = Transpose(x, _SWAPPED).write(rw)
     batch = dims[0] * after_depth if isinstance(dims[0], int) else None
-    total: Value | None = None
-    for at in range(array.shape[2]):
-        start = at * window.dilations[0] - before[0]
-        moved = slices
-        if start or after_depth != depth:
-            ends = (0, -start, 0, 0, 0), (0, start + after_depth - depth, 0, 0, 0)
-            moved = Pad(slices, *ends).write(rw)
-        images = Reshape.to(moved, (batch, channels, *dims[3:])).write(rw)
-        bias = None if total is not None else node.input(2)
-        made = rw.op(
-            "Conv", images, np.ascontiguousarray(array[:, :, at]), bias, group=node.attr("group"),
-            strides=window.strides[1:], dilations=window.dilations[1:], pads=(*before[1:], *after[1:]),
-        )  # fmt: skip
-        total = made if total is None else rw.op("Add", total, made)
-    assert total is not None
+
+    def products() -> Iterator[Value]:
+        for at in range(array.shape[2]):
+            start = at * window.dilations[0] - before[0]
+            moved = slices
+            if start or after_depth != depth:
+                ends = (0, -start, 0, 0, 0), (0, start + after_depth - depth, 0, 0, 0)
+                moved = Pad(slices, *ends).write(rw)
+            images = Reshape.to(moved, (batch, channels, *dims[3:])).write(rw)
+            yield rw.op(
+                "Conv", images, np.ascontiguousarray(array[:, :, at]), None if at else node.input(2),
+                group=node.attr("group"), strides=window.strides[1:], dilations=window.dilations[1:],
+                pads=(*before[1:], *after[1:]),
+            )  # fmt: skip
+
+    total = reduce(lambda total, made: rw.op("Add", total, made), products())
     parted = Reshape.to(total, (dims[0], after_depth, result[1], *result[3:])).write(rw)
     return Transpose(parted, _SWAPPED).write(rw)
