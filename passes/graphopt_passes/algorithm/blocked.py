@@ -17,6 +17,7 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.ir import Graph, Node, TensorType, Value
+from graphopt.operators.builder import with_operand
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Fired, Rewriter
 from graphopt_passes.algorithm.layer import Layer, checked, extents, moves_of
@@ -237,8 +238,7 @@ class BlockedBuilder(Shared):
         elif not layer.is_open and added is not None:
             result = self.rw.op("Gemm", matrix, product, added)
         else:
-            result = self.rw.op("MatMul", matrix, product)
-            result = result if added is None else self.rw.op("Add", result, added)
+            result = with_operand(self.rw, "Add", self.rw.op("MatMul", matrix, product), added)
         tiles = self._reshape(result, rows * columns * (layer.outputs // layer.block) * grid.count, layer.block)
         return tiles if fused or name is None else _applied(name, tiles, parameters, self.rw)
 

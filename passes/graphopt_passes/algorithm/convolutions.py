@@ -38,8 +38,7 @@ class ConvertWholeImageConvToSum(Weighed, OpRule):
         if window.same or any(window.before + window.after):
             raise Decline("{} is padded", x.name)
         size = size_of(x)
-        summed = 0 if bias is None else 1
-        then = {"kernel": 2 + summed, "element": size, "reduce": size}
+        then = {"kernel": len(node.operands), "element": size, "reduce": size}
         self.weigh(rw, {"kernel": 1, "whole taps": size}, then)
         products = rw.op("Mul", x, Reshape.to(weight, (1, channels, *kernel[2:])).write(rw))
         total = rw.op("ReduceSum", products, axes=tuple(range(2, len(dims))), keepdims=1)
@@ -139,8 +138,8 @@ class ConvertConvTransposeToProducts(_Transposed):
         bias = node.input(2)
         now = {"kernel": 1, "transposed taps": count(x.dims()) * prod(weight.shape[2:])}
         work = images * height * columns * (width + rows)
-        outputs = count(result.dims()) * (1 if bias is None else 2)
-        self.weigh(rw, now, {"kernel": 2 if bias is None else 3, "product": work, "element": outputs})
+        outputs = count(result.dims()) * (len(node.operands) - 1)
+        self.weigh(rw, now, {"kernel": len(node.operands), "product": work, "element": outputs})
         factors = [
             _spread(filters, size, window.strides[at], window.before[at])
             for at, (filters, size) in enumerate(zip((down, across), sizes, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from graphopt.operators.builder import with_operand
 from graphopt.rewrite import Fired, Rewriter, Value
 from graphopt_passes.algorithm.layer import PlainLayer
 from graphopt_passes.algorithm.transforms import input_filters, output_matrix, transformed_weight
@@ -78,7 +79,7 @@ class PlainBuilder(Shared):
         turned = self.rw.op("Transpose", parts, perm=[1, 0, 2])
         image = self._reshape(turned, -1, wide, rows, columns)
         bias = self._bias(layer, tile * tile, 1, (-1, 1, 1))
-        image = self.rw.op("Add", image, bias) if bias is not None else image
+        image = with_operand(self.rw, "Add", image, bias)
         return self.rw.op("Relu", image) if late else image
 
     def _transformed(self, layer: PlainLayer, tile: int, flat: Value, bias: Value | None, relu: bool) -> Value:

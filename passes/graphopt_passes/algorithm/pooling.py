@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.operators.builder import with_operand
 from graphopt.operators.pool import Pool
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, count, size_of
@@ -46,7 +47,7 @@ class ConvertAveragePoolToConv(Weighed, OpRule):
             "Conv", x, weight, group=channels, kernel_shape=view.kernel, strides=view.strides,
             dilations=view.dilations, pads=(*view.before, *view.after),
         )  # fmt: skip
-        return rw.replace(node, [made if scale is None else rw.op("Mul", made, scale)])
+        return rw.replace(node, [with_operand(rw, "Mul", made, scale)])
 
 
 def _counts(view: Pool, result: Value) -> np.ndarray:

@@ -8,6 +8,7 @@ import numpy as np
 
 from graphopt.match import FLOAT32, Attr, Const, Either, Match, OpBuilder, Pattern, Scalar, Var
 from graphopt.operators.axes import from_front
+from graphopt.operators.builder import with_operand
 from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
 
 LAYER, _ROOT_MEAN_SQUARE = 17, 23
@@ -115,8 +116,7 @@ class FuseMeanIntoSub(PatternRule):
         if m.scale is not None and not np.isfinite(m.scale.array()).all():
             raise Decline("the scale is not finite")
         made = rw.op("Div", m.centered.result, m.deviation.result)
-        made = made if m.scale is None else rw.op("Mul", made, m.scale)
-        return made if m.bias is None else rw.op("Add", made, m.bias)
+        return with_operand(rw, "Add", with_operand(rw, "Mul", made, m.scale), m.bias)
 
 
 class MoveScaleBehindDeviation(PatternRule):

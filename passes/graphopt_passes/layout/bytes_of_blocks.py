@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.operators.builder import with_operand
 from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST
 from graphopt_passes.layout.weights_of_floats import check_growth
@@ -28,7 +29,7 @@ class ConvertMatmulOfBytes(OpRule):
     opsets = f"7-{NEWEST}"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        x, stored, bias = node.operand(0), node.operand(1), node.input(5)
+        x, stored = node.operand(0), node.operand(1)
         if node.attr("bits", 4) != _BITS:
             raise Decline
         if node.attr("accuracy_level", 0) >= _OF_BYTES or x.dtype != TensorProto.FLOAT:
@@ -45,7 +46,7 @@ class ConvertMatmulOfBytes(OpRule):
         scales, zeros = (_of_blocks(value, packed.shape[:2]) for value in (node.operand(2), node.input(3)))
         floats = ((packed.astype(np.float32) - zeros) * scales).reshape(outputs, -1)[:, :rows]
         product = rw.op("MatMul", x, rw.constant(np.ascontiguousarray(floats.T), like=stored))
-        return rw.replace(node, [product if bias is None else rw.op("Add", product, bias)])
+        return rw.replace(node, [with_operand(rw, "Add", product, node.input(5))])
 
 
 def _of_blocks(given: Value | None, shape: tuple[int, ...]) -> np.ndarray:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import numpy as np
+
 from graphopt.ir import Graph, Node, Value
 
 
@@ -28,3 +30,8 @@ class NodeBuilder(Protocol):
     ) -> tuple[Value, ...]:
         """So many outputs of a new operator."""
         ...
+
+
+def with_operand(to: NodeBuilder, op_type: str, value: Value, other: Value | np.ndarray | None) -> Value:
+    """An operator of two values; the first one as it is where the other is left out."""
+    return value if other is None else to.op(op_type, value, other)

@@ -12,7 +12,7 @@ from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Node, Value
 from graphopt.ir.numpy_types import numpy_type
 from graphopt.operators.affine import Affine, per_channel
-from graphopt.operators.builder import NodeBuilder
+from graphopt.operators.builder import NodeBuilder, with_operand
 from graphopt.records import dataclass
 
 PLAIN_FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16})
@@ -339,11 +339,7 @@ class RowProduct(Linear):
 
     def write(self, to: NodeBuilder, kernel: Value, bias: Value | None) -> Value:
         """A `MatMul`, and an `Add` where there is a bias."""
-        product: Value = to.op("MatMul", self.x, kernel)
-        if bias is None:
-            return product
-        total: Value = to.op("Add", product, bias)
-        return total
+        return with_operand(to, "Add", to.op("MatMul", self.x, kernel), bias)
 
 
 def _copy(value: Value) -> np.ndarray:

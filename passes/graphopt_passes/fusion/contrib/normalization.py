@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt.match import FLOAT32, Const, Either, Match, OpBuilder, Opt, Pattern, Var
+from graphopt.operators.builder import with_operand
 from graphopt.rewrite import Decline, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import DOMAIN, ForRuntime, check_float, in_runtime
 from graphopt_passes.fusion.normalization import (
@@ -88,9 +89,7 @@ class ReplaceSkipLayerNormalization(ForRuntime):
 
     def rewrite(self, m: Match, rw: Rewriter) -> list[Value | None]:
         check_sum(m)
-        total = rw.op("Add", m.x, m.skip)
-        if m.bias is not None:
-            total = rw.op("Add", total, m.bias)
+        total = with_operand(rw, "Add", rw.op("Add", m.x, m.skip), m.bias)
         epsilon = float(m.root.attr("epsilon", 1e-12))
         if m.whole is not None:
             normalized = rw.op("LayerNormalization", total, m.gamma, m.beta, axis=-1, epsilon=epsilon)
