@@ -71,10 +71,10 @@ class Known:
         known = self._layouts.get(value)
         if known is not None:
             return known
-        shape = value.shape
-        if value.dtype != FLOAT or shape is None or len(shape) != 4 or not isinstance(shape[1], int):
+        channels = value.dim(1)
+        if value.dtype != FLOAT or value.rank != 4 or not isinstance(channels, int):
             return None
-        return None if 0 in shape[1:] else (shape[1],)
+        return None if 0 in value.dims()[1:] else (channels,)
 
     def image(self, node: Node) -> tuple[Value, Layout]:
         """The first input of a node, a float image of known channels, and its layout."""

@@ -64,8 +64,8 @@ def _global_average_pool(op: Node, operands: list[Quantized], output: Quantized,
 
 def _mean(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
     """A mean over all positions of an image, as exporters write a global average pool."""
-    mean, shape = Reduction.of(op), operands[0].value.shape
-    if shape is None or len(shape) not in (3, 4) or mean.axes != tuple(range(2, len(shape))) or 0 in shape:
+    mean, image = Reduction.of(op), operands[0].value
+    if image.rank not in (3, 4) or mean.axes != tuple(range(2, image.rank)) or 0 in image.dims():
         raise Decline("{} is no mean over the positions of an image", op.result.name)
     pooled = _global_average_pool(op, operands, output, rw)
     return pooled if mean.keepdims else rw.op("Squeeze", pooled, axes=mean.axes)

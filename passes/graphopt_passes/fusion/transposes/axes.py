@@ -147,8 +147,8 @@ def resize(node: Node, perm: Perm) -> Permuted:
         array = value.array()
         if array.shape != (len(perm),):
             raise Decline("{} crops, or does not hold a number for each axis", value.name)
-        before = node.operand(0).shape if array.dtype.kind == "i" else (1,) * len(perm)
-        resized |= {perm[axis] for axis, to in enumerate(array) if before is None or before[axis] != to}
+        before = [node.operand(0).dim(axis) if array.dtype.kind == "i" else 1 for axis in range(len(perm))]
+        resized |= {perm[axis] for axis, to in enumerate(array) if before[axis] != to}
         operands[index] = _in_order(array, perm)
     last = len(perm) - 1
     if node.attr("mode", "nearest") != "nearest" and any(axis <= last - _IMAGE_AXES for axis in resized):
@@ -160,10 +160,10 @@ def resize(node: Node, perm: Perm) -> Permuted:
 
 def quantization(node: Node, perm: Perm) -> Permuted:
     """`QuantizeLinear` and `DequantizeLinear` with one scale, or one for each position of an axis."""
-    shape = node.operand(1).shape
-    if shape is None or len(shape) > 1 or node.attr("block_size", 0):
+    scales = node.operand(1)
+    if scales.rank not in (0, 1) or node.attr("block_size", 0):
         raise Decline("the scales are not known to be one for each position of an axis")
-    return Permuted(perm, {"axis": None if shape in ((), (1,)) else perm[axis_of(node, perm)]})
+    return Permuted(perm, {"axis": None if scales.shape in ((), (1,)) else perm[axis_of(node, perm)]})
 
 
 def normalization(node: Node, perm: Perm) -> Permuted:

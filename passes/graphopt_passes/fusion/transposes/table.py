@@ -65,10 +65,9 @@ def moving_inputs(node: Node, rank: int) -> list[Value]:
     freely = op == "Concat" or (op == "MatMul" and rank > 2)
     found = []
     for value in node.operands:
-        shape = value.shape
-        if shape is None or len(shape) != rank or value.is_const:
+        if value.rank != rank or value.is_const:
             continue
-        if freely or not {*shape} <= _ONE:
+        if freely or not {*value.dims()} <= _ONE:
             found.append(value)
     return found
 

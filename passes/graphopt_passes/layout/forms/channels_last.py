@@ -36,10 +36,9 @@ def transposed(node: Node, known: Known) -> Written:
             node, [x], [], known.sizes(x), ZERO,
             name="to nhwc", make=leave, cost=_as_transpose,
         )  # fmt: skip
-    shape = x.shape
-    if perm != FIRST or x.dtype != FLOAT or shape is None:
+    channels = x.dim(3)
+    if perm != FIRST or x.dtype != FLOAT:
         raise Decline
-    channels = shape[3]
     if not isinstance(channels, int) or channels % 4 or not channels:
         raise Decline
 
