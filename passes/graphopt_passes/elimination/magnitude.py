@@ -175,7 +175,8 @@ def _factor(user: Node, value: Value) -> float:
         return max(1.0, _limit(others[0]))
     if user.op == "BatchNormalization" and is_first:
         scale = Affine.of_normalization(user).scale
-        return 1.0 if scale is None else float(np.abs(scale).max(initial=0.0))
+        assert scale is not None
+        return float(np.abs(scale).max(initial=0.0))
     return _of_linear(user, value)
 
 

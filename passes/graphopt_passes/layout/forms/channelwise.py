@@ -44,9 +44,9 @@ def per_channel(node: Node, known: Known) -> ChannelAffine:
     """The form of a Mul, Add, Sub or Div by a constant for each channel."""
     if node.op not in ("Mul", "Add", "Sub", "Div"):
         raise Decline
-    for index, (image, other) in enumerate((node.inputs, node.inputs[::-1])):
+    for index, (image, other) in enumerate((node.operands, node.operands[::-1])):
         layout = known.layout(image)
-        if image is None or other is None or layout is None or (index == 1 and node.op in ("Sub", "Div")):
+        if layout is None or (index == 1 and node.op in ("Sub", "Div")):
             continue
         numbers = channel_vector(other, sum(layout))
         if numbers is None:

@@ -89,9 +89,9 @@ def _gated(node: Node, known: Known) -> Written | None:
     """The form of a Mul that computes x * Sigmoid(x), where nothing else reads the Sigmoid."""
     if node.op != "Mul":
         return None
-    for gate, x in (node.inputs, node.inputs[::-1]):
-        sigmoid = gate.made_by("Sigmoid") if gate is not None else None
-        if gate is None or x is None or sigmoid is None or sigmoid.graph is not node.graph:
+    for gate, x in (node.operands, node.operands[::-1]):
+        sigmoid = gate.made_by("Sigmoid")
+        if sigmoid is None or sigmoid.graph is not node.graph:
             continue
         if gate.one_use and sigmoid.inputs[0] is x:
             layout = known.layout(x)
