@@ -58,7 +58,7 @@ class FoldConstants(GraphPass):
         for node, reason in region.declined.items() if rw.log.listen else ():
             rw.note(self.name, node, reason)
         for node in reversed(region.roots):
-            if not node.removed and all(v is None or v in results for v in node.outputs):
+            if not node.removed and all(v in results for v in node.results):
                 with rw.attempt(node):
                     store(rw, node, [None if v is None else results[v] for v in node.outputs])
 

@@ -124,9 +124,9 @@ def _columns(index: Value, positions: PositionAnalysis) -> list[Positions]:
     joined = index.made_by("Concat")
     is_list = joined is not None and joined.attr("axis") in (-1, len(shape) - 1)
     found: list[Positions] = []
-    for part in joined.inputs if joined is not None and is_list else [index]:
+    for part in joined.operands if joined is not None and is_list else [index]:
         known = positions.of(part)
-        if part is None or known is None or positions.shapes.shape(part) != (*shape[:-1], 1):
+        if known is None or positions.shapes.shape(part) != (*shape[:-1], 1):
             raise Decline
         found.append(known)
     return found

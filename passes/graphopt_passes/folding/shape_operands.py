@@ -18,10 +18,7 @@ _MOST_TIMES = 1 << 12
 
 def _known(node: Node, index: int, analysis: ShapeAnalysis) -> tuple[Shape, list[Size]]:
     """The shape of what an operator works on, and the elements of the operand that states sizes."""
-    source, sizes = analysis.dims(node.operand(0)), analysis.sizes(node.operand(index))
-    if sizes is None:
-        raise Decline
-    return source, sizes
+    return analysis.dims(node.operand(0)), _list(node, index, analysis, [])
 
 
 def reshape_target(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
@@ -39,10 +36,9 @@ def reshape_target(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
     ]
     if -1 in wanted and (None in wanted or (allow_zero and 0 in wanted)):
         _settle_inferred(wanted, analysis.shape(node.result))
-    open_axes = [axis for axis, size in enumerate(wanted) if size is None or size == -1]
-    if len(open_axes) > 1:
-        raise Decline("{} dimensions depend on dynamic sizes in a way of their own", len(open_axes))
     result = [-1 if size is None else size for size in wanted]
+    if result.count(-1) > 1:
+        raise Decline("{} dimensions depend on dynamic sizes in a way of their own", result.count(-1))
     # With a -1 of its own the original fails already where the rest is empty, unless it allows zeros: then ONNX
     # Runtime infers from the dimensions that are not 0.
     fails_too = -1 in target and not allow_zero
