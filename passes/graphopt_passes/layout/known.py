@@ -79,10 +79,14 @@ class Known:
     def image(self, node: Node) -> tuple[Value, Layout]:
         """The first input of a node, a float image of known channels, and its layout."""
         x = node.operand(0)
-        layout = self.layout(x)
+        return x, self.layout_of_image(x)
+
+    def layout_of_image(self, value: Value) -> Layout:
+        """Layout of the value once blocked; declines unless it is an image that has one."""
+        layout = self.layout(value)
         if layout is None:
             raise Decline
-        return x, layout
+        return layout
 
     def sizes(self, value: Value) -> Sizes:
         """Batch, height and width of an image."""

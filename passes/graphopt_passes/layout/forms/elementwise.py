@@ -94,9 +94,7 @@ def _gated(node: Node, known: Known) -> Written | None:
         if sigmoid is None or sigmoid.graph is not node.graph:
             continue
         if gate.one_use and sigmoid.inputs[0] is x:
-            layout = known.layout(x)
-            if layout is None:
-                raise Decline
+            layout = known.layout_of_image(x)
             lanes = lanes_behind(node, [known.lanes(x), lanes_behind(sigmoid, [known.lanes(x)])])
             form = Written(
                 node, [x], [layout], known.sizes(x), lanes,

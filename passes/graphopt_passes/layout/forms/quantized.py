@@ -28,9 +28,7 @@ def rounded(node: Node, known: Known) -> Written:
     """
     quantize = node.operand(0).sole_source("QuantizeLinear", "com.microsoft::QuantizeLinear", reader=node)
     x = quantize.operand(0)
-    layout = known.layout(x)
-    if layout is None:
-        raise Decline
+    layout = known.layout_of_image(x)
     there, back = quantized(quantize), dequantized(node.result)
     if there.axis is not None or back.axis is not None:
         raise Decline("{} is not quantized as a whole", x.name)
