@@ -50,7 +50,7 @@ def _average_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Re
 def _global_average_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
     (x,) = operands
     shape = x.value.shape
-    if x.axis is None:
+    if x.is_whole:
         known = [size for size in (shape or ())[2:] if isinstance(size, int)]
         ratio = x.scale.item() / output.scale.item()
         # Sizes that are not known are taken for what an image may have.

@@ -21,7 +21,7 @@ def limit(integers: Value, op: Node, output: Quantized, rw: Rewriter) -> Value:
 
     Larger floats are larger integers or the same ones, so that it makes no difference what is limited.
     """
-    if output.dtype not in BYTES or output.axis is not None or not output.ordered:
+    if output.dtype not in BYTES or not output.is_whole or not output.ordered:
         raise Decline("{} is not quantized to bytes as a whole, or its scale is negative", output.value.name)
     bounds, kind = Bounds.of(op), BYTES[output.dtype]
     ends, step = np.iinfo(kind), np.float32(output.scale.item())

@@ -65,9 +65,14 @@ class Quantized:
         """
         return _formed(self.scale, self.given[0], self.axis, rw), _formed(self.zero, self.given[1], self.axis, rw)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is quantized as a whole, not by the positions of an axis."""
+        return self.axis is None
+
     def same_scale(self, other: Quantized) -> bool:
         """Whether both are quantized as a whole, and equal integers stand for equal floats in both."""
-        alike = self.axis is None and other.axis is None and self.dtype == other.dtype
+        alike = self.is_whole and other.is_whole and self.dtype == other.dtype
         return alike and bool(self.scale.item() == other.scale.item() and self.zero.item() == other.zero.item())
 
     @property
@@ -149,7 +154,7 @@ def check_not_tied(stored: Value, node: Node) -> None:
 def check_per_tensor(operands: list[Quantized]) -> None:
     """Decline unless all operands are quantized as a whole, to one type."""
     for operand in operands:
-        if operand.axis is not None or operand.dtype != operands[0].dtype:
+        if not operand.is_whole or operand.dtype != operands[0].dtype:
             raise Decline("{} is not quantized as a whole, or to another type", operand.value.name)
 
 

@@ -85,7 +85,7 @@ def _quantized(value: Value, reader: Node, output: Quantized, rw: Rewriter) -> V
     if limited:
         return limit(_quantized(op.operand(0), op, output, rw), op, output, rw)
     fits = output.dtype in BYTES or (output.dtype is not None and op.op in _OF_ANY_TYPE)
-    if output.axis is not None or not fits or operands[0].dtype != output.dtype:
+    if not output.is_whole or not fits or operands[0].dtype != output.dtype:
         raise Decline("{} is not quantized to bytes like {}", output.value.name, operands[0].value.name)
     return _MAKERS[op.op](op, operands, output, rw)
 
@@ -104,7 +104,7 @@ def _operands(op: Node) -> list[Quantized]:
 
 def taken(op: Node, x: Quantized, weight: Quantized, axis: int, rw: Rewriter) -> Quantized:
     """A weight as kernels take it: bytes that vary along one axis at most, around one zero point, added up exactly."""
-    if x.axis is not None:
+    if not x.is_whole:
         raise Decline("{} is not quantized as a whole", x.value.name)
     weight = _widened(weight, rw)
     if weight.dtype not in BYTES or (x.dtype == TensorProto.INT8 and weight.dtype != TensorProto.INT8):
@@ -245,10 +245,10 @@ def _conv_transpose(op: Node, operands: list[Quantized], output: Quantized, rw: 
     weight, bias = _product(op, operands, output, rw, scales=1, added=(0,))
     laid = _laid(x.value, size, outputs)
     flat = weight.value.array().transpose(2, 3, 1, 0).reshape(-1, inputs, 1, 1)
-    repeated = [np.tile(row, size * size) if weight.axis is not None else row for row in (weight.scale, weight.zero)]
+    repeated = [row if weight.is_whole else np.tile(row, size * size) for row in (weight.scale, weight.zero)]
     wide = replace(
         weight, value=rw.constant(flat, like=weight.value), scale=repeated[0], zero=repeated[1],
-        axis=None if weight.axis is None else 0,
+        axis=None if weight.is_whole else 0,
     )  # fmt: skip
     added = None if bias is None else rw.constant(np.tile(bias.array(), size * size), like=bias)
     last = rw.op("Transpose", x.value, perm=(0, 2, 3, 1))
@@ -314,7 +314,7 @@ def _gemm(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) 
 def _matmul(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
     x, weight = operands
     rank = weight.value.rank
-    if weight.axis is not None and rank != 2:
+    if not weight.is_whole and rank != 2:
         raise Decline("{} is not a matrix", weight.value.name)
     rows = () if rank is None else (max(rank - 2, 0),)
     weight, _ = _product(op, operands, output, rw, scales=1, added=rows, inner=-1)

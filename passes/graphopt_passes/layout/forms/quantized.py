@@ -30,7 +30,7 @@ def rounded(node: Node, known: Known) -> Written:
     x = quantize.operand(0)
     layout = known.layout_of_image(x)
     there, back = quantized(quantize), dequantized(node.result)
-    if there.axis is not None or back.axis is not None:
+    if not (there.is_whole and back.is_whole):
         raise Decline("{} is not quantized as a whole", x.name)
     if there.dtype in BYTES and not all(map(_multiplies_floats, node.result.users)):
         raise Decline("{} is for operators that may take bytes", node.result.name)
