@@ -71,7 +71,7 @@ class ConvertQuantizedSoftmax(Weighed, OpRule):
             raise Decline("the element type of {} is not known", x.name)
         _check_last(node, x)
         own, zero = (node.operand(at).array() for at in (1, 4))
-        start = np.zeros((), kind) if node.input(2) is None else node.operand(2).array()
+        start = node.array(2, np.zeros((), kind))
         if own.size != 1 or start.size != 1 or zero.size != 1 or not are_ordinary(own):
             raise Decline("{} is not quantized as a whole, or its scale is no ordinary one", x.name)
         steps = _steps(node.operand(3).array(), x.dims()[-1])

@@ -67,7 +67,7 @@ class _BeforeQuantize(PatternRule):
         return op.QuantizeLinear(limited, scale, Opt(Var("zero")), _other_attrs=True)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        _check_limits(m.root, Bounds.of(m.limit), m.scale, m.zero)
+        _check_limits(m.root, Bounds.of(m.limit))
         return rw.again(m.root, m.x, m.scale, m.zero)
 
 
@@ -85,13 +85,13 @@ class EliminateClipBeforeQuantize(_BeforeQuantize):
     peers = {"onnxruntime": "ClipQuantRewrite"}
 
 
-def _check_limits(node: Node, limits: Bounds, scale: Value, zero: Value | None) -> None:
+def _check_limits(node: Node, limits: Bounds) -> None:
     """Decline where limits may cut off what quantization would not."""
     dtype = node.result.dtype
     if dtype is None or dtype not in _QUANTIZED:
         raise Decline("the quantized type is no integer of 8 or 16 bits")
-    ends, factor = np.iinfo(numpy_type(dtype)), scale.array()
-    offset = np.zeros(1, np.int64) if zero is None else zero.array()
+    ends, factor = np.iinfo(numpy_type(dtype)), node.operand(1).array()
+    offset = node.array(2, np.zeros(1, np.int64))
     if factor.size != 1 or offset.size != 1 or factor.dtype != np.float32:
         raise Decline("scale or zero point is not one constant")
     if not is_in_singles(node):

@@ -6,7 +6,7 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.operators.builder import with_operand
-from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
+from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST
 from graphopt_passes.layout.weights_of_floats import check_growth
 
@@ -43,15 +43,15 @@ class ConvertMatmulOfBytes(OpRule):
         if stored.array().size != outputs * blocks * block:
             raise Decline("{} is not {} columns of whole blocks", stored.name, outputs)
         packed = stored.array().reshape(outputs, blocks, block)
-        scales, zeros = (_of_blocks(value, packed.shape[:2]) for value in (node.operand(2), node.input(3)))
+        scales, zeros = (_of_blocks(node, at, packed.shape[:2]) for at in (2, 3))
         floats = ((packed.astype(np.float32) - zeros) * scales).reshape(outputs, -1)[:, :rows]
         product = rw.op("MatMul", x, rw.constant(np.ascontiguousarray(floats.T), like=stored))
         return rw.replace(node, [with_operand(rw, "Add", product, node.input(5))])
 
 
-def _of_blocks(given: Value | None, shape: tuple[int, ...]) -> np.ndarray:
+def _of_blocks(node: Node, at: int, shape: tuple[int, ...]) -> np.ndarray:
     """Scales or zero points with an axis for the numbers of a block."""
-    array = np.full(shape, _MIDDLE) if given is None else given.array()
+    array = node.array(at, np.full(shape, _MIDDLE))
     if array.size != shape[0] * shape[1]:
-        raise Decline("{} has not one number for each block", "nothing" if given is None else given.name)
+        raise Decline("{} has not one number for each block", node.operand(at).name)
     return array.astype(np.float32).reshape(*shape, 1)

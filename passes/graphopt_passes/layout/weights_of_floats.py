@@ -149,8 +149,8 @@ def _floats(node: Node) -> np.ndarray:
         return floats_of(dequantized(node.result))
     if stored.dtype not in _INTEGERS | FLOAT8_TYPES or scale.dtype != TensorProto.FLOAT or not is_in_singles(node):
         raise Decline("{} has no bytes or less with scales of float32", stored.name)
-    array, scales, zero = stored.array().astype(np.float32), scale.array(), node.input(2)
-    zeros = np.zeros(scales.shape, np.float32) if zero is None else zero.array().astype(np.float32)
+    array, scales = stored.array().astype(np.float32), scale.array()
+    zeros = node.array(2, np.zeros(scales.shape)).astype(np.float32)
     if small and zeros.any():
         raise Decline("zero point {} is not 0, and the kernel takes no other", node.operand(2).name)
     if not are_ordinary(np.abs(scales)):

@@ -130,6 +130,15 @@ class Node:
             raise Decline("input {} of {} is left out", index, self.op)
         return value
 
+    def array(self, index: int, default: np.ndarray) -> np.ndarray:
+        """What a constant input holds, read-only; the default where it is left out.
+
+        Raises:
+            Decline: it is not constant.
+        """
+        value = self.inputs[index] if index < len(self.inputs) else None
+        return default if value is None else value.array()
+
     @property
     def operands(self) -> list[Value]:
         """The inputs that are given, optional ones that are left out excepted."""

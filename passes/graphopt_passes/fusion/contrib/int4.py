@@ -84,10 +84,10 @@ def _check_plain(node: Node) -> None:
 
 def _check_not_of_bytes(product: Node, dequantize: Node) -> None:
     """Decline where the integers are multiplied with bytes, and the sums quantized: there is a kernel for that."""
-    x, zero = product.operand(0).made_by("DequantizeLinear"), dequantize.input(2)
+    x = product.operand(0).made_by("DequantizeLinear")
     if x is None or x.operand(0).dtype not in BYTES or not is_quantized(product.result):
         return
-    one_zero = zero is None or len(set(zero.array().reshape(-1).tolist())) == 1
+    one_zero = len(set(dequantize.array(2, np.zeros(1)).reshape(-1).tolist())) == 1
     if one_zero and not dequantize.attr("block_size", 0):
         raise Decline("{} is quantized, as what it is computed from", product.result.name)
 
@@ -96,11 +96,11 @@ def _blocks(node: Node, shape: tuple[int, ...], turned: bool) -> tuple[int, np.n
     """How many numbers of a column have one scale, and the scales and zero points of each column."""
     outputs, inner = shape
     axis, size = int(node.attr("axis", 1)) % 2, int(node.attr("block_size", 0))
-    block, zero = size or gcd(inner, _LARGEST), node.input(2)
+    block = size or gcd(inner, _LARGEST)
     if block < _SMALLEST or block & (block - 1) or inner % block:
         raise Decline("{} numbers of a column are no blocks of {} that the kernel takes", inner, block)
     scales = node.operand(1).array()
-    zeros = zero.array().astype(np.int16) if zero is not None else np.zeros(scales.shape, np.int16)
+    zeros = node.array(2, np.zeros(scales.shape)).astype(np.int16)
     if bool(size) == (axis == (0 if turned else 1)) and scales.size > 1:
         raise Decline("the scales of {} vary along another axis", node.result.name)
     sizes = outputs, inner // block

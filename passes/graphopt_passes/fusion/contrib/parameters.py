@@ -101,7 +101,7 @@ def quantization(node: Node, value: Value, dtype: int | None) -> Quantized:
     stored = _STORED.get(kind) if kind is not None else None
     if kind is None or stored is None or (kind in NARROW and not value.is_const):
         raise Decline("the element type of {} is not known, or no integer of 8, 16 or 32 bits", value.name)
-    zeros = zero.array() if zero is not None else np.zeros(scales.shape, stored)
+    zeros = node.array(2, np.zeros(scales.shape, stored))
     if zeros.size != scales.size or not scales.size or max(scales.ndim, zeros.ndim) > 1:
         raise Decline("scale and zero point of {} are not alike", value.name)
     if not are_ordinary(np.abs(scales)):

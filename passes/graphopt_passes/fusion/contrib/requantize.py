@@ -141,8 +141,7 @@ def _floats(node: Node, at: int, integers: np.ndarray) -> np.ndarray:
 def _parameters(node: Node, at: int) -> tuple[float, int]:
     """A scale and the zero point behind it; declines where they are computed, or the scale is no ordinary one."""
     scale = node.operand(at).array()
-    zero = node.input(at + 1)
-    start = np.zeros(1, np.int64) if zero is None else zero.array()
+    start = node.array(at + 1, np.zeros(1, np.int64))
     if scale.size != 1 or start.size != 1 or not are_ordinary(scale):
         raise Decline("{} is no ordinary scale, or not one", node.operand(at).name)
     return float(scale.item()), int(start.item())

@@ -49,8 +49,7 @@ def moved(reader: Node, new: Value, rw: Rewriter) -> Sequence[Value]:
         low, high = (np.array(min(max(bound, -128), 127), np.int8) for bound in (bounds.low, bounds.high))
         op_type, inputs = "Clip", [new, rw.constant(other_bytes(low)), rw.constant(other_bytes(high))]
     elif reader.op == "Pad" and (reader.input(2) or reader.attr("mode", "constant") == "constant"):
-        given = reader.input(2)  # other modes do not read it, but it is of the type of the data
-        fill = np.zeros((), np.int8) if given is None else given.array()
-        inputs[2:3] = [rw.constant(other_bytes(fill), like=given)]
+        fill = reader.array(2, np.zeros((), np.int8))  # other modes do not read it, but it is of the type of the data
+        inputs[2:3] = [rw.constant(other_bytes(fill), like=reader.input(2))]
     attrs = {} if reader.op in _LIMITING else reader.attrs
     return rw.outputs(len(reader.outputs), op_type, *inputs, **attrs)

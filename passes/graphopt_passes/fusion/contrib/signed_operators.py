@@ -167,7 +167,7 @@ def _parameters(node: Node, at: int, axis: int | None, rw: Rewriter) -> tuple[Va
     kind = BYTES.get((zero if zero is not None else node.operand(at - 1)).dtype or 0)
     if kind is None:
         raise Decline("{} is not quantized to bytes", node.operand(at - 1).name)
-    zeros = zero.array() if zero is not None else np.zeros((), kind)
+    zeros = node.array(at + 1, np.zeros((), kind))
     if zeros.size not in (1, scales.size):
         raise Decline("scale and zero point of {} are not alike", node.operand(at - 1).name)
     start = np.broadcast_to(zeros.reshape(shape if zeros.size == scales.size else ()), shape)
