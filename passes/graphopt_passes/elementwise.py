@@ -26,11 +26,17 @@ TOGETHER = (
 )  # fmt: skip
 """Operators that compute each element from those of several operands, which are broadcast to each other."""
 
-MOVES = frozenset(
-    {"Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "SpaceToDepth", "Split",
-     "Squeeze", "Tile", "Transpose", "Unsqueeze"}
+KEEPING = frozenset(
+    {"DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze",
+     "Tile", "Transpose", "Unsqueeze"}
 )  # fmt: skip
-"""Operators that choose, repeat and move elements of their first operand, or all, and compute nothing."""
+"""Operators that choose, repeat and move elements of their first operand, and compute nothing.
+
+Pools that give the largest are none of them, nor is `ReduceMax`: of NaN alone the runtime's give the lowest number.
+"""
+
+MOVES = KEEPING | {"Concat"}
+"""The same, or of all operands."""
 
 EXPANDED = frozenset({T.BOOL, T.FLOAT, T.FLOAT16, T.DOUBLE, T.INT32, T.INT64})
 """Element types for which all runtimes have an `Expand`."""

@@ -11,6 +11,7 @@ import numpy as np
 from graphopt.ir import FLOAT_TYPES, Node, Value
 from graphopt.operators import Bounds
 from graphopt.rewrite import Decline
+from graphopt_passes.elementwise import KEEPING
 
 Reach = tuple[float, float]
 """The least and the largest number that there can be: a least one of 0.0 leaves out negative zero, -0.0 does not."""
@@ -32,15 +33,6 @@ CURVES: dict[str, Reach] = {
 
 Kernels approximate curves: `Sigmoid` and `Tanh` of ONNX Runtime give 1 + 2^-23 here and there, against which a bound of
 1 in front of a logarithm or an arc cosine guards.
-"""
-
-KEEPING = (
-    "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze",
-    "Tile", "Transpose", "Unsqueeze",
-)  # fmt: skip
-"""Operators that give numbers of their first operand.
-
-Pools that give its largest do not, nor does `ReduceMax`: of nothing but NaN the runtime's give the lowest number.
 """
 
 

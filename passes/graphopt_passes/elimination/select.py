@@ -7,9 +7,9 @@ from onnx import TensorProto
 
 from graphopt.match.factors import number
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
+from graphopt_passes.elementwise import KEEPING
 
 _ADDING_UP = ("Mean", "Sum")
-_SAME_NUMBERS = ("Expand", "Flatten", "Gather", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 _DEEPEST = 8
 _MOST = 1 << 31
 """Sums of a few numbers up to this, and of sizes, do not overflow."""
@@ -123,4 +123,4 @@ def _is_count(value: Value, depth: int = 0) -> bool:
         return step == 1 and _is_count(node.operand(0), depth + 1)
     if node.op == "Add":
         return all(_is_count(operand, depth + 1) for operand in node.operands)
-    return node.op in ("Shape", "Size") or (node.op in _SAME_NUMBERS and _is_count(node.operand(0), depth + 1))
+    return node.op in ("Shape", "Size") or (node.op in KEEPING and _is_count(node.operand(0), depth + 1))

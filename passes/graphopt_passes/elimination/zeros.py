@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
+from graphopt_passes.elementwise import KEEPING
 
 _BIAS = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2, "QLinearConv": 8}
 _STATES = {"RNN": (5,), "GRU": (5,), "LSTM": (5, 6)}
@@ -56,9 +57,6 @@ class EliminateZeroInitialState(OpRule):
         return rw.set_inputs(node, dict.fromkeys(zero), "the initial state is zero")
 
 
-_COPIES = ("Expand", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze")
-"""Operators whose result holds nothing but elements of their first input."""
-
 _FURTHEST = 16
 
 
@@ -69,7 +67,7 @@ def _is_zero(value: Value) -> bool:
         value, steps = waiting.pop(), steps - 1
         if (joined := value.made_by("Concat")) is not None:
             waiting += dict.fromkeys(joined.operands)
-        elif (copy := value.made_by(*_COPIES)) is not None:
+        elif (copy := value.made_by(*KEEPING)) is not None:
             waiting.append(copy.operand(0))
         elif not _is_filled_with_zeros(value):
             return False

@@ -9,10 +9,10 @@ from onnx import TensorProto
 
 from graphopt.operators import Bounds
 from graphopt.rewrite import Node, Rewriter, Value
-from graphopt_passes.elementwise import MOVES
+from graphopt_passes.elementwise import KEEPING
 from graphopt_passes.fusion.contrib.parameters import other_bytes
 
-_MOVING = MOVES - {"Concat"} | {"MaxPool", "Pad", "Resize"}
+_MOVING = KEEPING | {"MaxPool", "Pad", "Resize"}
 _LIMITING = frozenset({"Clip", "Relu"})
 
 
