@@ -10,7 +10,7 @@ import numpy as np
 
 from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Var
 from graphopt.operators.affine import Affine
-from graphopt.operators.linear import Convolution, Linear, MatrixProduct, narrowed
+from graphopt.operators.linear import Convolution, Linear, MatrixProduct, narrowed, narrowed_factors
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
 from graphopt_passes.fusion.small_weights import check_scale, refuse_lost_digits
 
@@ -182,7 +182,7 @@ class FuseAffineIntoBn(PatternRule):
         affine = Affine.of(m.root, y, len(y.dims()), y.axis(1), channels)
         if affine.scale is not None:
             check_scale(affine.scale, scale)
-            factors = narrowed(scale.array().astype(np.float64) * affine.scale, scale.array().dtype, "scales")
+            factors = narrowed_factors(scale.array().astype(np.float64) * affine.scale, scale.array().dtype, "scales")
             scale = rw.constant(factors, like=scale)
         row = affine.of_bias(shift.array().astype(np.float64), channels)
         moved = rw.constant(narrowed(np.asarray(row), shift.array().dtype, "biases"), like=shift)

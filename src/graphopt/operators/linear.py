@@ -36,6 +36,19 @@ def narrowed(array: np.ndarray, dtype: np.dtype[Any], name: str) -> np.ndarray:
     return result
 
 
+def narrowed_factors(array: np.ndarray, dtype: np.dtype[Any], name: str) -> np.ndarray:
+    """Float64 numbers that single values are multiplied with, in an element type.
+
+    Raises:
+        Decline: one of them does not fit, or loses digits: what it multiplies may be as large as it is small.
+    """
+    result = narrowed(array, dtype, name)
+    share = 2.0**-13 if dtype.itemsize > 2 else 2.0**-7
+    if (np.abs(result.astype(np.float64) - array) > share * np.abs(array)).any():
+        raise Decline("the new {} leave the range of their element type", name)
+    return result
+
+
 def narrowed_weights(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """Float64 numbers in the element type of a weight; those that were rounded to it before are only looked at.
 
