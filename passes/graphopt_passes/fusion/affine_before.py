@@ -137,7 +137,7 @@ def _of_columns(before: Node, flat: Node | None, linear: Linear) -> tuple[Value,
     rank, axis = len(x.dims()), 1 if flat is not None or normalizes else len(x.dims()) - 1
     channels = x.size(axis)
     affine = _normalization(before, channels) if normalizes else Affine.of(before, x, rank, axis, channels)
-    return x, Affine(*(None if row is None else np.repeat(row, each) for row in (affine.scale, affine.shift)))
+    return x, affine.mapped(lambda row: np.repeat(row, each))
 
 
 def _is_normalized(value: Value) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from graphopt.errors import Decline
@@ -91,10 +93,13 @@ class Affine:
             raise Decline("{} statistics for {} channels", len(factor), channels)
         return cls(factor, offset)
 
+    def mapped(self, change: Callable[[np.ndarray], np.ndarray]) -> Affine:
+        """The same with another row of factors, and of addends."""
+        return Affine(*(None if row is None else change(row) for row in (self.scale, self.shift)))
+
     def share(self, channels: slice) -> Affine:
         """What happens to some of the channels."""
-        parts = (None if row is None else row[channels] for row in (self.scale, self.shift))
-        return Affine(*parts)
+        return self.mapped(lambda row: row[channels])
 
     def among(self, part: range, channels: int) -> Affine:
         """What happens to all of some channels where this happens to a part of them, and nothing to the others."""
