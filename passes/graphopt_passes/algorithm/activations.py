@@ -55,7 +55,7 @@ class ConvertSoftplusToLog(Weighed, OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         x, result = node.operand(0), node.result
         size = floats(x)
-        if result.one_use and next(iter(result.users)).op == "Tanh":
+        if result.read_by("Tanh"):
             raise Decline("{} may be part of Mish", result.name)
         one = np.array(1, np.float32)
         self.weigh(rw, {"kernel": 1, "softplus": size}, {"kernel": 10, "element": 9 * size, "log": size})

@@ -162,11 +162,8 @@ def extents(x: Value) -> tuple[int | None, tuple[int, int]]:
 
 
 def _relu_after(node: Node) -> Node | None:
-    result = node.output(0)
-    if result is None or not result.one_use:
-        return None
-    reader = next(iter(result.users))
-    return reader if reader.op == "Relu" and reader.graph is node.graph else None
+    reader = node.result.read_by("Relu")
+    return reader if reader is not None and reader.graph is node.graph else None
 
 
 @dataclass(frozen=True, slots=True)

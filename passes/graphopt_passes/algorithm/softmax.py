@@ -205,7 +205,7 @@ def _weighed_mean(node: Node) -> tuple[Node, np.ndarray]:
     if weight.dims() != (1, bins, 1, 1) or node.input(2) is not None or not plain:
         raise Decline("{} is no mean of what is in {}", node.result.name, softmax.result.name)
     weight.check_finite()
-    if node.result.one_use and next(iter(node.result.users)).op in _FUSED:
+    if node.result.read_by(*_FUSED):
         raise Decline("what reads {} becomes part of the convolution", node.result.name)
     return softmax, weight.array().reshape(bins)
 

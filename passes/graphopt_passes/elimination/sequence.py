@@ -65,8 +65,8 @@ class ChangedSequence(OpRule):
 
     def _goes_on(self, node: Node) -> bool:
         """Whether nothing reads the result but another such change, at a place that is known."""
-        reader = next(iter(node.result.users), None)
-        if reader is None or reader.op not in self.ops or reader.graph is not node.graph or not node.result.one_use:
+        reader = node.result.read_by(*self.ops)
+        if reader is None or reader.graph is not node.graph:
             return False
         position = reader.input(self.position)
         return reader.operand(0) is node.result and (position is None or position.is_const)

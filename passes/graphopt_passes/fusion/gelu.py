@@ -67,9 +67,8 @@ def with_any_scale(gelu: Value, m: Match, rw: Rewriter) -> Value:
     """What a product is that has another factor than 0.5, which may have gone into weights."""
     if is_halved(m):
         return gelu
-    value = m.root.result
-    reader = next(iter(value.users)) if value.one_use else None
-    if reader is not None and reader.op in ("Mul", "Div") and any(number(v) is not None for v in reader.inputs):
+    reader = m.root.result.read_by("Mul", "Div")
+    if reader is not None and any(number(v) is not None for v in reader.inputs):
         raise Decline
     return rw.op("Mul", gelu, narrowed(np.array(2 * m.scale), np.dtype(np.float32), "factors"))
 

@@ -44,8 +44,8 @@ class ConvertChannelShuffleToGather(ForBlocks, OpRule):
 
 def _is_split_alone(value: Value) -> bool:
     """Whether a `Split` of the channels at known places is all that reads a value."""
-    reader = next(iter(value.users), None)
-    if reader is not None and value.one_use and reader.op == "Split":
+    reader = value.read_by("Split")
+    if reader is not None:
         with suppress(Decline):
             return Split.of(reader).axis == 1
     return False

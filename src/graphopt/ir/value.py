@@ -336,6 +336,11 @@ class Value:
         producer = self.producer
         return producer if producer is not None and producer.op in ops else None
 
+    def read_by(self, *ops: str) -> Node | None:
+        """The node that alone reads it, in one place, when it is one of some operators; None when not."""
+        reader = next(iter(self.users)) if self.one_use else None
+        return reader if reader is not None and reader.op in ops else None
+
     def source(self, *ops: str, reader: Node) -> Node:
         """The node that computes it, one of some operators of the graph that the reader is in.
 

@@ -74,8 +74,8 @@ class FuseAddIntoConv(ForRuntime):
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         total, value = m.root.result, m.conv.result
-        reader = next(iter(total.users)) if total.one_use else None
-        if reader is None or reader.graph is not m.root.graph or reader.op not in (*ACTIVATIONS, "Clip"):
+        reader = total.read_by(*ACTIVATIONS, "Clip")
+        if reader is None or reader.graph is not m.root.graph:
             raise Decline("no activation alone reads {}", total.name)
         check_float(value)
         if value.rank != 4 or not value.has_shape_of(m.z):
