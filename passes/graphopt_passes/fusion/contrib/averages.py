@@ -50,14 +50,13 @@ def _average_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Re
 def _global_average_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
     (x,) = operands
     shape = x.value.shape
-    if x.is_whole:
-        known = [size for size in (shape or ())[2:] if isinstance(size, int)]
-        ratio = x.scale.item() / output.scale.item()
-        # Sizes that are not known are taken for what an image may have.
-        sizes = [math.prod(known)] if shape is not None and len(known) == len(shape) - 2 else [1, 2**20]
-        if any(not _RATIOS[0] <= ratio / max(size, 1) < _RATIOS[1] or size >= _MOST_SUMMED for size in sizes):
-            raise Decline("the kernel does not take the scales of {} and its mean", x.value.name)
     check_per_tensor(operands)
+    known = [size for size in (shape or ())[2:] if isinstance(size, int)]
+    ratio = x.scale.item() / output.scale.item()
+    # Sizes that are not known are taken for what an image may have.
+    sizes = [math.prod(known)] if shape is not None and len(known) == len(shape) - 2 else [1, 2**20]
+    if any(not _RATIOS[0] <= ratio / max(size, 1) < _RATIOS[1] or size >= _MOST_SUMMED for size in sizes):
+        raise Decline("the kernel does not take the scales of {} and its mean", x.value.name)
     inputs = (*x.read(rw), *output.written(rw))
     return rw.op("QLinearGlobalAveragePool", *inputs, domain=DOMAIN, channels_last=0)
 
