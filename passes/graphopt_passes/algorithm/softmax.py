@@ -216,8 +216,8 @@ _FUSED = (*ACTIVATIONS, "Add", "Clip")
 
 def check_stands_alone(softmax: Node) -> None:
     """Decline where a `Softmax` goes away with the convolution that takes a mean by it."""
-    reader = next(iter(softmax.result.users), None)
-    if reader is None or reader.op != "Conv" or reader.domain:
+    reader = softmax.result.read_by("Conv")
+    if reader is None:
         return
     try:
         _weighed_mean(reader)
