@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from graphopt.match import Match, OpBuilder, Pattern
-from graphopt.operators import Bounds, Pad, Window
+from graphopt.operators import Pad, Window
 from graphopt.rewrite import Decline, Dim, Node, Numerics, PatternRule, Rewriter, Value
+from graphopt_passes.reach import reach
 
 Pads = tuple[int, ...]
 """What is padded in front of each spatial axis, then what is padded behind each."""
@@ -119,7 +120,7 @@ class FusePadIntoMaxPool(FusePadInto):
 class FuseZeroPadIntoMaxPool(FusePadInto):
     """Let a `MaxPool` pad by itself what a `Pad` with zeros pads in front of it, where no number is below zero.
 
-    Behind a `Relu`, or another lower bound, as in ResNet and DenseNet of Keras: each window holds a number of the
+    Behind a `Relu`, or what else tells that, as in ResNet and DenseNet of Keras: each window holds a number of the
     image, and no zero is larger than that. A window of NaN and padding loses the zeros, which were its largest number.
     Sizes that are not known are taken for more than 0, as in `fuse_pad_into_pool`.
     """
@@ -130,8 +131,8 @@ class FuseZeroPadIntoMaxPool(FusePadInto):
     finite = True
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        bound = m.x.made_by("Clip", "Max", "Relu")
-        if bound is None or Bounds.of(bound).low < 0:
+        low, _ = reach(m.x)
+        if low < 0:
             raise Decline("{} may hold negative numbers", m.x.name)
         if any(step != 1 for step in m.window.attr("dilations") or ()):
             raise Decline("a window with gaps may have nothing but padding")
