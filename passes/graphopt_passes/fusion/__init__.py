@@ -50,6 +50,7 @@ PASSES = passes_of(
     ("reshape_transpose", "FuseReshapeIntoTranspose"),
     ("transposed_reshape", "FuseTransposesAroundReshape"),
     ("flattened", "FuseTransposeIntoFlattenedGemm"),
+    ("transposed_products", "FuseTransposesAroundMatmul"),
     ("reshaped_matmul", "FuseReshapesIntoMatmul"),
     ("matmul_scales", "FuseScalesOfMatmul"),
     ("gelu", "FuseGelu"),
