@@ -39,7 +39,7 @@ class FuseTransposesAroundMatmul(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         perm = Transpose.of(node).perm
         rank = len(perm)
-        if rank < 3 or perm != (*range(rank - 2), rank - 1, rank - 2):
+        if rank < 2 or perm != (*range(rank - 2), rank - 1, rank - 2):
             raise Decline
         new: dict[Value, Value] = {}
         between = _between(node, rank, new)
