@@ -105,6 +105,15 @@ def test_place_that_cannot_be_written(run: Run, model_file: Path, target: str) -
     assert_one_line(run("optimize", model_file, target), 3, "cannot write", target)
 
 
+@pytest.mark.parametrize("name", ["out.textproto", "out.PBTXT", "out.json", "out.onnxtxt"])
+@pytest.mark.parametrize("command", [("optimize",), ("convert", "--opset", "18")])
+def test_output_whose_name_promises_text(
+    run: Run, model_file: Path, tmp_path: Path, name: str, command: tuple[str, ...]
+) -> None:
+    assert_one_line(run(*command, model_file, tmp_path / name), 3, "cannot write", "in binary")
+    assert not (tmp_path / name).exists()
+
+
 def test_output_that_is_a_folder(run: Run, model_file: Path, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()

@@ -1,8 +1,11 @@
-"""What a file is that is no ONNX model, by its first bytes: whoever gave it is told, and what to give instead."""
+"""What a file is that is no ONNX model, by its first bytes or its name: whoever gave it is told, and what to give."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
+
+from graphopt.errors import ModelError
 
 _STARTS = (
     (b"version https://git-lfs", "the pointer that Git LFS left in place of a model; `git lfs pull` fetches that"),
@@ -26,6 +29,26 @@ _TEXTS = (
      'a model in ONNX text; onnx.load(file, format="onnxtxt") reads it'),
 )  # fmt: skip
 _LOOKED_AT = 4096
+
+_TEXT_NAMES = {
+    ".pbtxt": "textproto", ".txtpb": "textproto", ".prototxt": "textproto", ".textproto": "textproto",
+    ".json": "json", ".onnxjson": "json", ".onnxtxt": "onnxtxt", ".onnxtext": "onnxtxt",
+}  # fmt: skip
+"""Endings of names by which `onnx.load` reads text, and the format that it takes it for."""
+
+
+def check_binary_name(path: Path) -> None:
+    """See that the name of a file to be written does not promise text.
+
+    Raises:
+        ModelError: it does, and who loads the file by that name could not read it.
+    """
+    form = _TEXT_NAMES.get(path.suffix.lower())
+    if form is not None:
+        raise ModelError(
+            f"cannot write {path}: models are written in binary, and {path.suffix} is read as text; "
+            f'name it .onnx, and onnx.save(model, file, format="{form}") makes text of it'
+        )
 
 
 def recognized(data: bytes) -> str | None:

@@ -18,6 +18,7 @@ from graphopt.errors import ModelError, UsageError
 from graphopt.ir.external import place_of
 from graphopt.ir.files import ExternalData, files_named_by, has_external, is_external
 from graphopt.ir.flush import flush, stored, without_initializers
+from graphopt.ir.formats import check_binary_name
 from graphopt.ir.messages import delimited
 from graphopt.ir.model import Model
 from graphopt.ir.slices import FileSlice
@@ -42,6 +43,7 @@ def write(model: Model, path: Path, external: ExternalData | None) -> None:
     """Write a model; see `Model.save`."""
     if external is not None and not isinstance(external, ExternalData):
         raise UsageError(f"external_data: expected an ExternalData, found {type(external).__name__}")
+    check_binary_name(path)
     with naming(path):
         target = destination(path)
         special = is_special(target)
