@@ -469,3 +469,29 @@ def test_a_crop_without_a_region_stays_above_opset_12() -> None:
     assert convert(model, 13).opset_import[0].version == 13
     with pytest.raises(ConversionError, match="the region is missing"):
         convert(model, 12)
+
+
+@pytest.mark.parametrize("target", [13, 11])
+def test_a_copied_sequence_is_read_where_it_comes_from(target: int) -> None:
+    model = onnx.parser.parse_model("""
+<ir_version: 8, opset_import: ["" : 16]>
+g (float[2] x, bool c) => (float[2] y, float[2] z) <int64 i = {0}> {
+  s = SequenceConstruct (x)
+  t = Identity (s)
+  y = SequenceAt (t, i)
+  z = If (c) <then_branch = p () => (float[2] a) { u = Identity (t) a = SequenceAt (u, i) }, else_branch = q () => (float[2] b) { b = Neg (x) }>
+}""")
+    onnx.checker.check_model(model, full_check=True)
+    after = convert(model, opset=target)
+    onnx.checker.check_model(after, full_check=True)
+    assert [node.op_type for node in after.graph.node] == ["SequenceConstruct", "SequenceAt", "If"]
+    feed = {"x": _float32(1, -2), "c": np.array(True)}
+    assert differs(run_model(model, feed), run_model(after, feed)) is None
+
+
+def test_a_sequence_that_is_copied_between_names_that_stay_is_refused() -> None:
+    model = onnx.parser.parse_model("""
+<ir_version: 8, opset_import: ["" : 16]>
+g (seq(float[2]) s) => (seq(float[2]) t) { t = Identity (s) }""")
+    with pytest.raises(ConversionError, match=r"Identity takes no seq\(tensor\(float\)\) before opset 14"):
+        convert(model, opset=13)

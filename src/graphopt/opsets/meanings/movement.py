@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
 import onnx
@@ -37,6 +38,23 @@ def as_initializer(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     if node.graph.in_function:
         raise Decline("{} is a constant of a function, which has no initializers", node.result.name)
     _stand_for(node, rw.constant(tensor), rw)
+
+
+@down(25, "Identity")
+@down(24, "Identity")
+@down(23, "Identity")
+@down(21, "Identity")
+@down(19, "Identity")
+@down(16, "Identity")
+@down(14, "Identity")
+@down(13, "Identity")
+def read_at_its_source(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """What an `Identity` cannot copy, like a sequence, is read where it comes from."""
+    if change.before is not None and any(True for _ in lacking(node, change.before)):
+        with suppress(Decline):  # between two names that must stay
+            rw.replace(node, [node.operand(0)])
+            return
+    yield from automatic.down(node, change, rw)
 
 
 @down(12, "Constant")
