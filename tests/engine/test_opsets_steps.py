@@ -74,3 +74,28 @@ def test_one_axis_takes_the_place_of_several_in_few_nodes(op: str, shape: str, a
         after = convert(model, opset=13)
         assert [n.op_type for n in after.graph.node] == [op if n == "Softmax" else n for n in ops]
         np.testing.assert_allclose(run_model(after, feed)[0], run_model(model, feed)[0], rtol=1e-6)
+
+
+ONE_BEHIND_THE_OTHER = {
+    "softmax": ("a = Softmax (x)  b = LogSoftmax (a)  y = Hardmax (b)", 11, 13),
+    "softmax of unknown sizes": ("s = Shape (x)  r = Reshape (x, s)  a = Softmax (r)  y = Softmax (a)", 11, 13),
+    "resize": (
+        'a = Resize <coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"> (x, e, f)'
+        '  y = Resize <coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"> (a, e, f)', 11, 7,
+    ),
+    "resize of computed sizes": ("g = Abs (f)  h = Identity (g)  a = Resize (x, h)  y = Resize (a, h)", 10, 11),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ONE_BEHIND_THE_OTHER)
+def test_operators_that_change_alike_may_read_one_another(name: str) -> None:
+    """The second is written when the first has been replaced."""
+    nodes, opset, target = ONE_BEHIND_THE_OTHER[name]
+    model = onnx.parser.parse_model(f"""
+<ir_version: 4, opset_import: ["" : {opset}]>
+g (float[1,2,3,2] x) => (float[a,b,c,d] y) <float[4] f = {{1, 1, 2, 2}}, float[0] e = {{}}> {{ {nodes} }}""")
+    onnx.checker.check_model(model, full_check=True)
+    after = convert(model, opset=target)
+    onnx.checker.check_model(after, full_check=True)
+    x = np.random.default_rng(0).standard_normal((1, 2, 3, 2), np.float32)
+    assert np.allclose(run_model(model, {"x": x})[0], run_model(after, {"x": x})[0])

@@ -29,6 +29,7 @@ def broadcast_from_the_right(node: Node, change: Change, rw: Rewriter) -> Iterat
     yield
     operands: dict[int, Value] = {}
     if behind:
+        b = node.operand(1)
         operands = {1: rw.op("Unsqueeze", b, axes=range(len(b.dims()), len(b.dims()) + behind))}
     if operands or node.attrs:
         rw.set_inputs(node, operands, axis=None, broadcast=None)
@@ -37,8 +38,8 @@ def broadcast_from_the_right(node: Node, change: Change, rw: Rewriter) -> Iterat
 @up(7, "PRelu")
 def slopes_of_channels(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     """One slope for each channel gets axes of size 1 behind."""
-    slope = node.operand(1)
     yield
+    slope = node.operand(1)
     if slope.shape is not None and (len(slope.shape) != 1 or slope.shape == (1,)):
         return
     slope.dims()

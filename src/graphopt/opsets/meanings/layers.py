@@ -26,6 +26,7 @@ def along_one_axis(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     x, axis = node.operand(0), node.attr("axis", 1)
     rest = None if x.shape is None else x.shape[x.axis(axis) :]
     yield
+    x = node.operand(0)
     if axis == -1 or (rest is not None and sum(dim != 1 for dim in rest) <= 1):
         longer = [at for at, dim in enumerate(rest or (), -len(rest or ())) if dim != 1]
         rw.set_attr(node, axis=longer[0] if longer else axis)
@@ -144,10 +145,11 @@ def factors_of_channels(node: Node, change: Change, rw: Rewriter) -> Iterator[No
     channels, groups = node.operand(0).size(1), node.attrs.get("num_groups")
     if not isinstance(groups, int) or groups < 1 or channels % groups:
         raise Decline("{} channels make no {} groups", channels, groups)
-    count, operands = channels // groups, [node.operand(index) for index in (1, 2)]
+    count = channels // groups
     yield
     repeated: dict[int, np.ndarray | Value] = {}
-    for index, value in enumerate(operands, 1):
+    for index in (1, 2):
+        value = node.operand(index)
         known = value.const()
         if known is not None:
             repeated[index] = known.repeat(count)

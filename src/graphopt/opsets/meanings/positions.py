@@ -76,8 +76,9 @@ def _counting() -> onnx.NodeProto:
 @down_at_last(11, "Slice")
 def computed_axes_from_the_front(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     """Axes that count from the end are moved by the rank."""
-    axes, rank = node.operand(3), len(node.operand(0).dims())
+    rank = len(node.operand(0).dims())
     yield
+    axes = node.operand(3)
     wide = axes if axes.dtype == TensorProto.INT64 else rw.op("Cast", axes, to=TensorProto.INT64)
     changed = {3: rw.op("Mod", rw.op("Add", wide, integers(rank)), integers(rank))}
     if axes.dtype != TensorProto.INT64:

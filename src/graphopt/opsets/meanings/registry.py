@@ -17,8 +17,9 @@ from graphopt.rewrite import Rewriter
 Step = Iterator[None] | None
 Meaning = Callable[[Node, Change, Rewriter], Step]
 """What a step does to a node. It reads the node, and may write it out, while the graph still has the version of the
-node. A generator goes on behind its `yield` once the graph has the other version, and behind a second one when all
-other nodes are written. Raises `Decline` where it cannot."""
+node. A generator goes on behind its `yield` once the graph has the other version, where it reads operands again: what
+computed them may have been replaced. Behind a second one it goes on when all other nodes are written. Raises `Decline`
+where it cannot."""
 
 UP: dict[tuple[str, int], tuple[Meaning, ...]] = {}
 DOWN: dict[tuple[str, int], tuple[Meaning, ...]] = {}

@@ -38,12 +38,12 @@ def called_upsample(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 @up(11, "Resize")
 def coordinates_stated(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     """Until opset 10 no coordinate moves by half a pixel; the nearest is before, or in what gets smaller behind."""
-    x, scales = node.operand(0), node.operand(1)
-    known, nearest = scales.const(), ["floor"]
+    known, nearest = node.operand(1).const(), ["floor"]
     if node.attr("mode", "nearest") == "nearest":
         smaller, larger = known is None or bool((known < 1).any()), known is None or bool((known > 1).any())
         nearest = ["floor"] * larger + ["ceil"] * smaller or nearest
     yield
+    x, scales = node.operand(0), node.operand(1)
     empty, settings = np.zeros(0, np.float32), {"coordinate_transformation_mode": "asymmetric"}
     if len(nearest) == 1:
         rw.set_inputs(node, {0: x, 1: empty, 2: scales}, nearest_mode=nearest[0], **settings)
@@ -77,8 +77,8 @@ def coordinates_by_default(node: Node, change: Change, rw: Rewriter) -> Iterator
     if node.attr("exclude_outside", 0) and mode != "nearest":
         raise Decline("exclude_outside=1 came with opset 11")
     yield
-    given = scales if scales is not None and sizes is None else factors
-    rw.replace(node, [rw.op("Resize", x, given, mode=mode)])
+    given = node.input(2) if sizes is None else factors
+    rw.replace(node, [rw.op("Resize", node.operand(0), given, mode=mode)])
 
 
 @down(13, "Resize")
