@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
+import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 
 from graphopt.analysis.types import infer_types
 from graphopt.ir import Model, Value
@@ -154,4 +156,28 @@ def test_a_shuffle_of_bytes_is_one_operator_in_the_first_run() -> None:
     manager = PassManager("all", strict=True)
     result = manager.run(quantized_shuffle())
     assert [node.op_type for node in result.model.graph.node] == ["QuantizeLinear", "Gather", "DequantizeLinear"]
+    assert not manager.run(result.model).events
+
+
+def quantized_volumes() -> onnx.ModelProto:
+    """A convolution of volumes of 3 channels, too few for the kernel on bytes, between quantize operators."""
+    weight = np.random.default_rng(0).integers(-127, 128, (16, 3, 1, 7, 7)).astype(np.int8)
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (uint8[1,3,6,32,32] x) => (uint8[1,16,6,16,16] y) <float s = {0.01}, float t = {0.3}, uint8 z = {128}, int8 n = {0}>
+        {
+            f = DequantizeLinear (x, s, z)
+            v = DequantizeLinear (w, s, n)
+            c = Conv <pads = [0, 3, 3, 0, 3, 3], strides = [1, 2, 2]> (f, v)
+            y = QuantizeLinear (c, t, z)
+        }
+    """)
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    return model
+
+
+def test_volumes_whose_weights_are_left_are_slices_in_the_first_run() -> None:
+    manager = PassManager("all", strict=True)
+    result = manager.run(quantized_volumes())
+    assert result.hits["convert_conv_3d_to_2d"] == 1
     assert not manager.run(result.model).events

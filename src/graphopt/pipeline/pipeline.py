@@ -60,8 +60,9 @@ _UNSIGNED = (
 _SHUFFLE = "layout/convert_channel_shuffle_to_gather@layout"
 """Quantize operators part the nodes of a shuffle, up to the fusions for quantized values."""
 
-_LEFT = "layout/convert_layout_nchwc@layout"
-"""Weights that are left to no product of integers become floats behind the layout, which is for their products then."""
+_LEFT = "layout/*@layout"
+"""Weights that are left to no product of integers become floats behind the layout, all of which is for their products
+then: volumes among them become images before these are blocked."""
 
 LEVELS: dict[Level, str] = {
     Level.BASIC: f"repeat({{{_CLEAN}}})",
