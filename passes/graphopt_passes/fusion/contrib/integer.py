@@ -12,8 +12,8 @@ from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, ONE
 class FuseScaleIntoMatmulInteger(ForRuntime):
     """Let `MatMulIntegerToFloat` scale the result of `MatMulInteger`, and add the bias after it.
 
-    The scale is the product of one for the left operand, a number, and a constant one for the right, a number or one
-    for each column.
+    The scale is the product of a number for the left operand, and one for the right, or a constant with one for each
+    column.
     """
 
     opsets = f"10-{NEWEST_OF_BYTES}"
@@ -72,14 +72,14 @@ def _scales(scale: Value, m: Match) -> tuple[Value, Value]:
         raise Decline("{} is not the product of two scales", scale.name)
     if (m.left.rank or 0) < 2 or (m.right.rank or 0) < 2:
         raise Decline("the operands of {} are not known to be matrices", m.product.op)
-    columns = m.right.dims()[-1]
-    first, second = both.operand(0), both.operand(1)
-    for one, two in ((first, second), (second, first)):
-        dims = two.sizes() if two.is_const else None
-        if one.shape in ONE and (dims in ONE or (dims == (columns,) and m.right.rank == 2)):
+    columns = (m.right.dims()[-1],) if m.right.rank == 2 else ()
+    left = next((at for at in (0, 1) if both.operand(at).producer is m.left.producer), 0)
+    for at in (left, 1 - left):
+        one, two = both.operand(at), both.operand(1 - at)
+        if one.shape in ONE and (two.shape in ONE or (two.is_const and two.sizes() == columns)):
             _check_zeros(m.left_zero, m.right_zero, two)
             return one, two
-    raise Decline("{} is not a number times a constant for the right operand", scale.name)
+    raise Decline("{} is not a number times one, or a constant row, for the right operand", scale.name)
 
 
 def _check_zeros(left: Value | None, right: Value | None, scale: Value) -> None:
@@ -88,10 +88,9 @@ def _check_zeros(left: Value | None, right: Value | None, scale: Value) -> None:
         raise Decline("{} is not one number", left.name)
     if right is None:
         return
-    dims = right.array().shape
-    if dims not in (*ONE, scale.shape):
+    if right.shape not in ONE and (not right.is_const or right.sizes() != scale.shape):
         raise Decline("{} is not like the scale", right.name)
-    if dims in ONE and scale.shape not in ONE:
+    if right.shape in ONE and scale.shape not in ONE:
         raise Decline("{} is one number and the scale is not", right.name)
 
 
