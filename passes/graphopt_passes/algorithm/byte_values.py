@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from onnx import TensorProto
 
@@ -57,7 +59,8 @@ _ROOM = 128.0
 class ConvertQuantizedSoftmax(Weighed, OpRule):
     """Compute `QLinearSoftmax` on floats, with the whole number of steps from 0 to 1 that its kernel counts with.
 
-    That looks each byte up twice and divides it, in five times the time. Both round to the nearest.
+    That looks each byte up twice and divides it, in five times the time, and transposes what lies apart, in nine. Both
+    round to the nearest.
     """
 
     ops = (f"{DOMAIN}::QLinearSoftmax",)
@@ -69,33 +72,44 @@ class ConvertQuantizedSoftmax(Weighed, OpRule):
         kind = BYTES.get(x.dtype or 0)
         if kind is None:
             raise Decline("the element type of {} is not known", x.name)
-        _check_last(node, x)
+        axis = _axis(node, x)
+        length = x.dims()[axis]
         own, zero = (node.operand(at).array() for at in (1, 4))
         start = node.array(2, np.zeros((), kind))
         if own.size != 1 or start.size != 1 or zero.size != 1 or not are_ordinary(own):
             raise Decline("{} is not quantized as a whole, or its scale is no ordinary one", x.name)
-        steps = _steps(node.operand(3).array(), x.dims()[-1])
+        steps = _steps(node.operand(3).array(), length)
         if kind is np.int8 and steps + int(zero.item()) > np.iinfo(np.int8).max:
             raise Decline("the kernel does not stop at the largest signed byte")
         step = np.array(1 / steps, np.float32)
         exact = bool(np.float32(1) / step == steps)
-        size, length = size_of(x), count(x.dims()[-1:])
-        then = {"bytes to floats": size, "softmax": size, "softmax row": size / length, "floats to bytes": size}
+        size = size_of(x)
+        now, then = _amounts(size, length, x.dims()[axis + 1 :])
+        then |= {"bytes to floats": size, "floats to bytes": size}
         then = {"kernel": 3, **then} if exact else {"kernel": 4, "element": size, **then}
-        self.weigh(rw, {"kernel": 1, "softmax of bytes": size}, then)
+        self.weigh(rw, {"kernel": 1, "softmax of bytes": size, **now}, then)
         numbers = [rw.constant(array.reshape(())) for array in (own, start, zero)]
-        shares = rw.op("Softmax", rw.op("DequantizeLinear", x, *numbers[:2]), axis=len(x.dims()) - 1)
+        shares = rw.op("Softmax", rw.op("DequantizeLinear", x, *numbers[:2]), axis=axis)
         if not exact:
             # A half or a quarter of an odd number of steps lies between two: divided by what is rounded, it may not.
             shares, step = rw.op("Mul", shares, np.array(steps, np.float32)), np.array(1, np.float32)
         return rw.replace(node, [rw.op("QuantizeLinear", shares, step, numbers[2])])
 
 
-def _check_last(node: Node, x: Value) -> None:
-    """Decline unless the last axis alone is normalized, whatever the opset: others are transposed."""
+def _axis(node: Node, x: Value) -> int:
+    """The axis that is normalized; declines where before opset 13 it might be all from there on."""
+    since = min(int(node.attr("opset", 0)), node.graph.opset())
     axis = x.axis(int(node.attr("axis", -1 if int(node.attr("opset", 0)) >= _BEHIND else 1)))
-    if axis != len(x.dims()) - 1:
+    if since < _BEHIND and axis != len(x.dims()) - 1:
         raise Decline("{} is not normalized along its last axis alone", x.name)
+    return axis
+
+
+def _amounts(size: float, length: Dim, behind: Sequence[Dim]) -> tuple[dict[str, float], dict[str, float]]:
+    """What the axis costs the kernel for bytes, and that for floats."""
+    if any(dim != 1 for dim in behind):
+        return {"move apart": 2 * size}, {"softmax apart": size}
+    return {}, {"softmax": size, "softmax row": size / count((length,))}
 
 
 def _steps(scale: np.ndarray, length: Dim) -> int:
