@@ -17,7 +17,7 @@ PASSES = passes_of(
     ("weights", "ConvertQuantizedWeights"),
     ("constants", "FoldDequantizedParameters"),
     ("lookups", "MoveGatherBeforeDequantize", "ConvertInt4GatherToBytes"),
-    ("moves", "MoveReshapeBeforeDequantize"),
+    ("moves", "MoveReshapeBeforeDequantize", "MoveMaxBeforeDequantize"),
     ("quantized", "FuseQdqIntoOp"),
     ("float_products", "FuseDequantizeIntoMatmul"),
     ("int4", "FuseInt4IntoMatmul"),

@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from graphopt.operators import Pad, Resize
+from graphopt.operators import Pad, Reduction, Resize
 from graphopt.rewrite import Decline, Node, Outcome, Rewriter, Value
-from graphopt_passes.fusion.contrib.operands import ONE, OnIntegers
+from graphopt_passes.fusion.contrib.operands import NEWEST_OF_BYTES, ONE, OnIntegers
 from graphopt_passes.fusion.contrib.parameters import BYTES, WORDS, Quantized, check_per_tensor, dequantized, quantized
 
 Maker: TypeAlias = Callable[[Node, list[Quantized], Quantized, Rewriter], Value]
@@ -154,6 +154,32 @@ class MoveReshapeBeforeDequantize(OnIntegers):
             raise Decline("{} is no operand of a product of dequantized values", node.result.name)
         made = rw.again(node, integers, *node.inputs[1:])
         return rw.replace(node, [rw.again(dequantize, made, *parameters, axis=None)])
+
+
+class MoveMaxBeforeDequantize(OnIntegers):
+    """Take the largest, or smallest, of integers along the last axes, and dequantize that alone.
+
+    The larger integer stands for the larger float. Quantizers take `ReduceMax`, as behind the points of a cloud, for an
+    operator on floats: of 128 rows of 1024 bytes it took a third of the time.
+    """
+
+    # No pattern: the axes have several forms.
+    ops = ("ReduceMax", "ReduceMin")
+    opsets = f"12-{NEWEST_OF_BYTES}"
+    sources = ("DequantizeLinear",)
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        dequantize, reduction = node.operand(0).source("DequantizeLinear", reader=node), Reduction.of(node)
+        x = dequantized(node.operand(0))
+        check_per_tensor([x])
+        if x.dtype not in BYTES or not x.ordered or x.value.is_const:
+            raise Decline("{} is not of bytes whose order is that of the floats", node.operand(0).name)
+        sizes = x.value.dims()
+        behind = tuple(range(len(sizes) - len(reduction.axes), len(sizes)))
+        if reduction.axes != behind or not all(isinstance(sizes[axis], int) and sizes[axis] for axis in behind):
+            raise Decline("{} is not of the last axes, or of none that are known to have elements", node.result.name)
+        made = rw.again(node, x.value, *node.inputs[1:])
+        return rw.replace(node, [rw.again(dequantize, made, *dequantize.inputs[1:], axis=None)])
 
 
 def _is_multiplied(user: Node, value: Value, most: int = _MOST_MOVES) -> bool:
