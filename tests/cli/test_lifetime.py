@@ -1,4 +1,4 @@
-"""A command's process imports onnx in parts and ends at once; neither may be seen in what it does."""
+"""A command's process imports onnx in parts, other things late, and ends at once; none may be seen in what it does."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_command_writes_what_it_writes_with_all_of_onnx(
 def test_a_plain_run_needs_parts_of_onnx_only(model_file: Path, tmp_path: Path) -> None:
     code = IN_PARTS + (
         "from graphopt.cli.app import run\nrun(sys.argv[1:])\n"
-        "unneeded = 'importlib.metadata', 'onnx.compose', 'onnx.serialization', 'google.protobuf.text_format'\n"
+        "unneeded = 'importlib.metadata', 'onnx.compose', 'onnx.helper', 'google.protobuf.text_format'\n"
         "print(type(sys.modules['onnx']).__name__, [name for name in unneeded if name in sys.modules])"
     )
     assert python(code, "optimize", model_file, tmp_path / "out.onnx", "-q") == "_InParts []\n"
@@ -79,6 +79,34 @@ def test_a_plain_run_needs_parts_of_onnx_only(model_file: Path, tmp_path: Path) 
 )
 def test_every_part_is_there_when_it_is_asked_for(model_file: Path, use: str) -> None:
     python(IN_PARTS + use, model_file)
+
+
+def test_what_is_imported_for_nothing_waits(model_file: Path, tmp_path: Path) -> None:
+    code = IN_PARTS + (
+        "from graphopt.cli.app import run\nrun(sys.argv[1:])\nfrom graphopt.cli.lifetime import _UNUSED\n"
+        "print([name for name in _UNUSED if type(sys.modules.get(name)).__name__ != '_Waiting'])\n"
+    )
+    assert python(code, "optimize", model_file, tmp_path / "out.onnx", "-q", "--level", "all") == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "import numpy as np, numpy.typing; assert numpy.typing.NDArray[np.float32].__args__[0] != np.float32",
+        "from numpy._typing import ArrayLike, NDArray; assert NDArray is not list",
+        "import numpy as np; assert np.ma.masked_equal([1, 2], 1).sum() == 2 and np.random.default_rng(0).random() < 1",
+        "import numpy as np; assert np.linalg.svd(np.eye(2)).S.tolist() == [1, 1] and np.add.__doc__",
+        "import numpy as np, pickle; assert pickle.loads(pickle.dumps(np.arange(3))).tolist() == [0, 1, 2]",
+        "import numpy as np, ctypes; assert np.zeros(2).ctypes.data_as(ctypes.c_void_p) and np.ctypeslib.as_ctypes",
+        "import numpy as np; np.show_runtime()",
+        "import platform, importlib; assert platform.system() and importlib.reload(platform).machine()",
+        "from calendar import *; assert isleap(2000)",
+        "import inspect; assert inspect.getsource(inspect.getsource) and inspect.signature(inspect.getsource)",
+        "import onnxruntime; assert onnxruntime.__version__",
+    ],
+)
+def test_what_waits_is_there_when_it_is_asked_for(use: str) -> None:
+    python(IN_PARTS + use)
 
 
 def test_all_names_are_those_of_onnx() -> None:

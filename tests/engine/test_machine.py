@@ -24,7 +24,7 @@ def test_instruction_set_core_and_vnni(name: str, monkeypatch: pytest.MonkeyPatc
     maker, family, flags, expected, core, vnni = STATED[name]
     stated = {"vendor_id": maker, "cpu family": family, "flags": flags}
     monkeypatch.setattr(machine, "_stated", lambda: stated)
-    monkeypatch.setattr(machine.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(machine, "_architecture", lambda: "x86_64")
     found = machine.host.__wrapped__()
     assert (found.name, found.core, has_vnni()) == (expected, core, vnni)
 

@@ -130,7 +130,7 @@ def _ask(node: Node) -> list[ValueType | None] | None:
     if node.op == "Slice" and opset == WRONG_SLICE:
         opset += 1
     schema = defs.get_schema(node.op_type, opset, node.domain)
-    imports = [onnx.helper.make_opsetid(d, v) for d, v in node.graph.opsets.items()]
+    imports = [onnx.OperatorSetIdProto(domain=d, version=v) for d, v in node.graph.opsets.items()]
     found = shape_inference.infer_node_outputs(schema, emit(node), types, data, None, imports)
     return [decode_type(found[v.name]) if v is not None and v.name in found else None for v in node.outputs]
 

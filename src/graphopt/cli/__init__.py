@@ -36,14 +36,15 @@ def _main() -> None:
     gc.set_threshold(_COLLECT_AFTER)
     import warnings
 
-    from graphopt.cli.app import end_in_order, format_warning, run
     from graphopt.cli.lifetime import end, import_in_parts, open_streams
 
     open_streams()
-    warnings.formatwarning = format_warning
-    end_in_order()
     if sys.argv[1:2] and sys.argv[1] in _FROM_FILE_TO_FILE:
         import_in_parts()
+    from graphopt.cli.app import end_in_order, format_warning, run
+
+    warnings.formatwarning = format_warning
+    end_in_order()
     code = run(sys.argv[1:])
     gc.freeze()  # what is left goes with the process: nobody need look for circles in it first
     end(code)

@@ -9,14 +9,21 @@ import atexit
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from importlib import import_module
-from importlib.machinery import PathFinder, SourceFileLoader
-from importlib.util import LazyLoader, find_spec, module_from_spec
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.util import module_from_spec
 from types import ModuleType
 from typing import Any, NoReturn
 
-_UNUSED = "google.protobuf.internal.python_message"
-"""Messages in plain Python, and with them those as text: imported by protobuf even where its messages are compiled."""
+_UNUSED: dict[str, dict[str, Any]] = {
+    "google.protobuf.internal.python_message": {},  # messages in plain Python, also where they are compiled
+    "numpy._core._add_newdocs": {},  # documentation, as is the next
+    "numpy._core._add_newdocs_scalars": {},
+    "numpy._typing": {"NDArray": list},  # what annotates the results of linear algebra
+    **{name: {} for name in ("calendar", "ctypes", "ipaddress", "pickle", "platform", "tokenize")},
+}
+"""What numpy, protobuf and the standard library import and a run does not use; of each, what they ask of it at once."""
 
 
 def open_streams() -> None:
@@ -33,24 +40,51 @@ def open_streams() -> None:
 
 
 def import_in_parts() -> None:
-    """Let parts of onnx and protobuf be imported when something asks for them, rather than all of them at once.
+    """Let parts of onnx, and what is imported for nothing, run when something asks for them, rather than all at once.
 
     Whoever imports onnx gets the reader of text and JSON, model composition, the packer of archives and the parser of
-    e-mails, half of what an import takes. From now on a part is there as soon as it is asked for, and what is no part
-    brings the whole. Where onnx is imported already, or is no plain package, it stays as it is.
+    e-mails, half of what an import takes; a fifth of what numpy's takes is its documentation, and types to annotate
+    with. From now on a part is there as soon as it is asked for, and what is no part of onnx brings the whole. What is
+    imported already, or is no plain module, stays as it is.
     """
+    sys.meta_path.insert(0, _Unused)
     if "onnx" in sys.modules:
         return
     spec = PathFinder.find_spec("onnx")
     if spec is None or not isinstance(spec.loader, SourceFileLoader) or not spec.submodule_search_locations:
         return
-    _postpone(_UNUSED)
     package = module_from_spec(spec)
     package.__class__ = _InParts
     sys.modules["onnx"] = package
 
 
-class _InParts(ModuleType):
+class _Waiting(ModuleType):
+    """A plain module whose code runs when something is asked for that is not there yet."""
+
+    def __getattr__(self, name: str) -> Any:
+        self.__class__ = ModuleType  # type: ignore[assignment]  # a class of its own no longer
+        SourceFileLoader.exec_module(self.__loader__, self)  # type: ignore[arg-type]
+        return getattr(self, name)
+
+
+class _Unused(SourceFileLoader):
+    """Finds what is imported for nothing, and leaves it waiting."""
+
+    @classmethod
+    def find_spec(cls, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Where such a module is, for the first time; nothing for others."""
+        spec = PathFinder.find_spec(name, path) if name in _UNUSED and target is None else None
+        if spec is not None and type(spec.loader) is SourceFileLoader:
+            spec.loader = cls(spec.loader.name, spec.loader.path)
+        return spec
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run nothing yet."""
+        vars(module).update(_UNUSED[module.__name__])
+        module.__class__ = _Waiting
+
+
+class _InParts(_Waiting):
     """The package onnx, its `__init__` not run."""
 
     def __getattr__(self, name: str) -> Any:
@@ -60,25 +94,7 @@ class _InParts(ModuleType):
             return getattr(protos, name)
         if PathFinder.find_spec(f"onnx.{name}", self.__path__) is not None:
             return import_module(f"onnx.{name}")
-        self.__class__ = ModuleType  # type: ignore[assignment]  # a class of its own no longer
-        self.__loader__.exec_module(self)  # type: ignore[union-attr]  # a plain package's, see above
-        return getattr(self, name)
-
-
-def _postpone(name: str) -> None:
-    """Let a module be loaded when something of it is asked for, as the documentation of `importlib` says."""
-    try:
-        spec = None if name in sys.modules else find_spec(name)
-    except ModuleNotFoundError:  # of the package that it should be in
-        return
-    if spec is None or spec.loader is None:
-        return
-    spec.loader = LazyLoader(spec.loader)
-    module = module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    parent, _, child = name.rpartition(".")
-    setattr(sys.modules[parent], child, module)
+        return super().__getattr__(name)
 
 
 def end(code: int) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Mapping
 from dataclasses import field
@@ -81,7 +82,7 @@ class Target:
 @lru_cache(maxsize=1)
 def host() -> Target:
     """The present machine, as the processor's flags tell."""
-    machine = platform.machine().lower()
+    machine = _architecture().lower()
     if machine in ("aarch64", "arm64"):
         return Target("neon", _BLOCKS["neon"][0])
     if machine.startswith("loongarch"):
@@ -94,6 +95,11 @@ def host() -> Target:
         if flag in flags:
             return Target(name, _BLOCKS[name][0], _core(stated) if name == "avx512" else "")
     return Target("sse2", _BLOCKS["sse2"][0]) if flags else _probe()
+
+
+def _architecture() -> str:
+    """What kind of processor it is; where the system says so itself, what reads it elsewhere is not even imported."""
+    return os.uname().machine if hasattr(os, "uname") else platform.machine()
 
 
 def _core(stated: Mapping[str, str]) -> str:
