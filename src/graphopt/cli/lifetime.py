@@ -18,10 +18,13 @@ from typing import Any, NoReturn
 
 _UNUSED: dict[str, dict[str, Any]] = {
     "google.protobuf.internal.python_message": {},  # messages in plain Python, also where they are compiled
+    "google.protobuf.text_encoding": {},
     "numpy._core._add_newdocs": {},  # documentation, as is the next
     "numpy._core._add_newdocs_scalars": {},
+    "numpy._core._internal": {},  # buffers of others, and what `ctypes` makes of arrays
     "numpy._typing": {"NDArray": list},  # what annotates the results of linear algebra
-    **{name: {} for name in ("calendar", "ctypes", "ipaddress", "pickle", "platform", "tokenize")},
+    **{name: {} for name in ("calendar", "copy", "fnmatch", "ipaddress", "linecache", "pickle", "platform")},
+    **{name: {} for name in ("textwrap", "tokenize")},
 }
 """What numpy, protobuf and the standard library import and a run does not use; of each, what they ask of it at once."""
 
