@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,18 +18,19 @@ from hypothesis import HealthCheck, given, settings
 
 import graphopt
 from graphopt.errors import UsageError
-from graphopt.fuzzing import session
+from graphopt.fuzzing import session, subjects
 from graphopt.fuzzing.building import Builder, Sample, evaluate
 from graphopt.fuzzing.drawing import Draw
 from graphopt.fuzzing.embedding import is_open
 from graphopt.fuzzing.models import finish, sample
 from graphopt.fuzzing.shrinking import narrow, shrink
 from graphopt.fuzzing.stock import FragmentName, Stock, fragment
-from graphopt.fuzzing.subjects import Alone
+from graphopt.fuzzing.subjects import Alone, Converter
 from graphopt.fuzzing.templates import TEMPLATES, Writer
 from graphopt.fuzzing.variants import KINDS
 from graphopt.fuzzing.verdicts import Judge, NotUsableError
 from graphopt.fuzzing.working import FuzzSettings, Worker
+from graphopt.opsets import ConversionError
 from graphopt.system.processes import ChildError
 from graphopt.testing import draw_sample, models
 from graphopt.verify.runners import open_runner
@@ -230,6 +232,17 @@ def test_what_makes_signed_operators_floats_goes_on_as_in_a_level() -> None:
     alone = Alone()
     assert alone.takes(Sample(model, [], rules=("fuse_qdq_into_op", "convert_signed_operators")))
     assert alone.optimize(model).hits.keys() >= {"convert_int8_to_uint8", "convert_signed_operators"}
+
+
+@pytest.mark.parametrize(("reason", "fault"), [("Softmax is no longer in the graph", "raised"), ("it is a string", "")])
+def test_what_a_conversion_took_away_itself_is_no_reason_to_refuse(
+    monkeypatch: pytest.MonkeyPatch, reason: str, fault: str
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise ConversionError(13, [], reason)
+
+    monkeypatch.setattr(subjects, "convert", refuse)
+    assert Converter().optimize(onnx.ModelProto()).fault == fault
 
 
 def test_cases_are_chosen_by_what_passes_lack() -> None:

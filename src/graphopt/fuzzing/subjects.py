@@ -204,8 +204,12 @@ class Alone(OwnSubject):
         return super().optimize(model)
 
 
+_STALE = "no longer in the graph"
+"""Refused because of this, a model had what a step goes on with taken away by another step."""
+
+
 class Converter(Subject):
-    """Bringing a model to another opset, up or down, by `graphopt.convert`. Refusing is no fault.
+    """Bringing a model to another opset, up or down, by `graphopt.convert`. Refusing for what it holds is no fault.
 
     Args:
         opset: the opset; chosen anew for each sample.
@@ -227,7 +231,9 @@ class Converter(Subject):
         """Convert; where that is refused, the model is the result."""
         try:
             made = convert(model, self.opset)
-        except ConversionError:
+        except ConversionError as refusal:
+            if _STALE in str(refusal):
+                return Optimized(None, "raised", str(refusal))
             return Optimized(model)
         except Exception as error:  # whatever else escapes is the finding
             return Optimized(None, "raised", f"{type(error).__name__}: {error}")
