@@ -125,7 +125,7 @@ def steps(thing: Any) -> Iterator[tuple[str, Any]]:
             if name.startswith("_"):
                 continue
             if callable(getattr(type(thing), name, None)):
-                if name in _CALLS:
+                if name in _CALLS and not isinstance(thing, Node):  # a node's reads the array of an operand
                     yield "call", name
             else:
                 yield "attribute", name
