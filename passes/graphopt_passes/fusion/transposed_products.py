@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt.ir.forms import BROADCASTING
 from graphopt.operators import Transpose
-from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
+from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.elementwise import UNARY
 from graphopt_passes.fusion.transposes.permuted import Operand
 from graphopt_passes.fusion.transposes.region import permutes
@@ -27,12 +27,14 @@ class FuseTransposesAroundMatmul(OpRule):
     """Multiply from the other side where rows and columns are swapped before and behind matrix products.
 
     `(x^T W)^T` is `W^T x`: layers of mixers that work along the tokens. Activations and arithmetic with constants may
-    be between, and more products; nothing else reads what is computed there.
+    be between, and more products; nothing else reads what is computed there. Not at level `basic`: quantizers take a
+    constant left operand for no weight.
     """
 
     # No pattern: there may be any number of operators between the first `Transpose` and the last.
     ops = ("Transpose",)
     sources = _BETWEEN
+    level = Level.EXTENDED
     opsets = "7-"
     numerics = Numerics.ROUNDING  # kernels add up in another order
 

@@ -51,11 +51,16 @@ _OPSET = "fusion/convert_opset@extended,fusion/replace_attention@extended"
 """What suits the opset to the runtime. The first waits for what finds normalizations written in other ways, and goes
 before what serves in older opsets; what the second leaves of `Attention` is for all passes."""
 
+_TURNED = "fusion/fuse_transposes_around_matmul@extended"
+"""Both transpositions go before a product of the runtime takes the first one alone."""
+
 _UNSIGNED = (
     "fusion/convert_signed_operators@extended,algorithm/convert_quantized_softmax@extended,"
     "fusion/convert_int8_to_uint8@extended"
 )
 """All bytes have the type that they keep before other rules make operators on bytes of what is around them."""
+
+_FIRST = f"{_CLEAN},{_OPSET},{_TURNED},{_UNSIGNED}"
 
 _SHUFFLE = "layout/convert_channel_shuffle_to_gather@layout"
 """Quantize operators part the nodes of a shuffle, up to the fusions for quantized values."""
@@ -66,9 +71,9 @@ then: volumes among them become images before these are blocked."""
 
 LEVELS: dict[Level, str] = {
     Level.BASIC: f"repeat({{{_CLEAN}}})",
-    Level.EXTENDED: f"{INLINED},repeat({{{_CLEAN},{_OPSET},{_UNSIGNED}}}),repeat({{{_FUSED}}},{{{_CLEAN}}}),{_FASTER}",
+    Level.EXTENDED: f"{INLINED},repeat({{{_FIRST}}}),repeat({{{_FUSED}}},{{{_CLEAN}}}),{_FASTER}",
     Level.ALL: (
-        f"{INLINED},{_SINGLES},repeat({{{_CLEAN},{_OPSET},{_UNSIGNED}}},folding/*@all),repeat({{{_WHOLE}}},{{{_CLEAN}}}),"
+        f"{INLINED},{_SINGLES},repeat({{{_FIRST}}},folding/*@all),repeat({{{_WHOLE}}},{{{_CLEAN}}}),"
         f"layout/*@layout,custom/*@layout,algorithm/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}}),"
         f"repeat({_SHUFFLE},layout/*@all,{_LEFT},custom/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}})),{_FASTER}"
     ),
