@@ -1,1 +1,1 @@
-"""Transposes moved through a graph: what operators do with permuted inputs, which of them to change, and the change."""
+"""Moving transposes through a graph: how operators commute with permutations, which to change, and the rewrite."""

@@ -1,4 +1,4 @@
-"""Operators on one operand, permuted: they work along other axes, and say so in their attributes and lists."""
+"""Operators with one permuted operand: their axes and per-axis lists are permuted to match."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ from graphopt.operators.transpose import Perm
 from graphopt_passes.fusion.transposes.permuted import Operand, Permuted, axis_of
 
 _IMAGE_AXES = 2
-"""Runtimes resize smoothly along the last two axes."""
+"""Runtimes interpolate along the last two axes."""
 
 
 def left(gone: Sequence[int], perm: Perm) -> Perm:
-    """The permutation of the axes that stay when some, counted from the front, go from under a permutation of all."""
+    """Restrict a permutation to the axes that remain when the axes `gone`, counted from the front, are removed."""
     kept = [perm[axis] for axis in range(len(perm)) if axis not in gone]
     return tuple(sorted(kept).index(axis) for axis in kept)
 
 
 def _check_speed(axes: Sequence[int], perm: Perm) -> None:
-    """See that what was worked along the axis that lies closest together still is."""
+    """Decline if the operator works along the contiguous axis, the last one, and would no longer do so."""
     last = len(perm) - 1
     if last in axes and last not in [perm[axis] for axis in axes]:
         raise Decline("it would work along an axis whose elements lie apart")
 
 
 def _check_slices(axis: int, perm: Perm) -> None:
-    """See that what is copied or added in whole slices still is, not element by element."""
+    """Decline if the operator copies or adds whole slices, and would have to do so element by element."""
     last = len(perm) - 1
     if perm[axis] == last and axis != last:
         raise Decline("it would take single elements along the last axis")
 
 
 def _in_order(numbers: Sequence[int] | np.ndarray, perm: Perm) -> np.ndarray:
-    """One number for each axis, in the order of the source."""
+    """Numbers, one per axis, in the axis order of the source."""
     return np.asarray(numbers)[np.argsort(perm)]
 
 
 def unchanged(_: Node, perm: Perm) -> Permuted:
-    """Operators that treat each element alike, whatever their attributes."""
+    """Elementwise operators, whatever their attributes."""
     return Permuted(perm)
 
 
 def parts(node: Node, perm: Perm) -> Permuted:
-    """`Split`, along the same axis where it lies now."""
+    """`Split` along the same axis, at its new position."""
     return Permuted(perm, {"axis": perm[axis_of(node, perm)]})
 
 
 def one_axis(node: Node, perm: Perm) -> Permuted:
-    """`TopK`, and softmax and its like, which work along one axis and keep it."""
+    """`TopK`, and `Softmax` and the like, which work along one axis and keep it."""
     axes = (axis_of(node, perm),) if node.op == "TopK" else Softmax.of(node, len(perm)).axes
     if len(axes) > 1:
         raise Decline("{} works along {} axes together", node.op, len(axes))
@@ -64,7 +64,7 @@ def one_axis(node: Node, perm: Perm) -> Permuted:
 
 
 def reduction(node: Node, perm: Perm) -> Permuted:
-    """Reductions along some axes, and positions of the largest or smallest along one, which may go."""
+    """Reductions, `ArgMax` and `ArgMin`, which may drop the axes they reduce."""
     reduced = Reduction.of(node, len(perm))
     _check_speed(reduced.axes, perm)
     axes = sorted(perm[axis] for axis in reduced.axes)
@@ -82,7 +82,7 @@ def running_sum(node: Node, perm: Perm) -> Permuted:
 
 
 def gather(node: Node, perm: Perm) -> Permuted:
-    """Positions along one axis: a list of them, or a single one, with which the axis goes."""
+    """`Gather` with a list of indices, or with a single one, which drops the axis."""
     rank, axis = node.operand(1).rank, axis_of(node, perm)
     if rank not in (0, 1):
         raise Decline("the indices are not known to be a list")
@@ -92,7 +92,7 @@ def gather(node: Node, perm: Perm) -> Permuted:
 
 
 def repeated(node: Node, perm: Perm) -> Permuted:
-    """`Tile` and `Expand`: a constant number for each axis; a shape to broadcast to may have fewer."""
+    """`Tile` and `Expand` by a constant with one number per axis; the shape of `Expand` may have fewer."""
     numbers = node.operand(1).ints()
     fewer = len(perm) - len(numbers)
     if fewer < 0 or (fewer and node.op == "Tile"):
@@ -101,21 +101,21 @@ def repeated(node: Node, perm: Perm) -> Permuted:
 
 
 def pad(node: Node, perm: Perm) -> Permuted:
-    """Pads for each axis."""
+    """`Pad`, with its pads stated for all axes."""
     padded = Pad.of(node, len(perm))
     before, after = _in_order(padded.before, perm), _in_order(padded.after, perm)
-    return Permuted(perm, {"pads": (*before.tolist(), *after.tolist())}, {3: None})  # all axes, not those that it names
+    return Permuted(perm, {"pads": (*before.tolist(), *after.tolist())}, {3: None})  # the pads name all axes
 
 
 def cuts(node: Node, perm: Perm) -> Permuted:
-    """`Slice` along certain axes, wherever it starts and ends."""
+    """`Slice` along constant axes, with any starts and ends."""
     axes = Slice.axes_of(node)
     from_front(axes, len(perm), node.operand(0).name)
     return Permuted(perm, {"axes": [perm[axis] for axis in axes]})
 
 
 def squeeze(node: Node, perm: Perm) -> Permuted:
-    """Axes of size 1 that go."""
+    """`Squeeze` of stated axes."""
     given = node.ints("axes")
     if not given:
         raise Decline("the axes of size 1 are not known")
@@ -124,7 +124,7 @@ def squeeze(node: Node, perm: Perm) -> Permuted:
 
 
 def unsqueeze(node: Node, perm: Perm) -> Permuted:
-    """Axes of size 1 that come: in front, since where they stand among others does not matter to memory."""
+    """`Unsqueeze`: the new axes come first, since the position of an axis of size 1 does not matter in memory."""
     given = node.ints("axes")
     if not given:
         raise Decline("the new axes are not known")
@@ -136,7 +136,7 @@ def unsqueeze(node: Node, perm: Perm) -> Permuted:
 
 
 def resize(node: Node, perm: Perm) -> Permuted:
-    """Constant scales or sizes, of the last two axes unless each element is taken from its nearest."""
+    """`Resize` by constant scales or sizes, of the last two axes only unless the mode is `nearest`."""
     if node.attr("axes") is not None:
         raise Decline("it resizes certain axes")
     operands: dict[int, Operand] = {}
@@ -159,7 +159,7 @@ def resize(node: Node, perm: Perm) -> Permuted:
 
 
 def quantization(node: Node, perm: Perm) -> Permuted:
-    """`QuantizeLinear` and `DequantizeLinear` with one scale, or one for each position of an axis."""
+    """`QuantizeLinear` and `DequantizeLinear`, per tensor or per axis."""
     scales = node.operand(1)
     if scales.rank not in (0, 1) or node.attr("block_size", 0):
         raise Decline("the scales are not known to be one for each position of an axis")
@@ -167,7 +167,7 @@ def quantization(node: Node, perm: Perm) -> Permuted:
 
 
 def normalization(node: Node, perm: Perm) -> Permuted:
-    """Normalization along the last axes, which stay where they are; scale and bias vary along them alone."""
+    """Normalization over the last axes, which must stay in place; scale and bias vary only along these."""
     axis = axis_of(node, perm)
     if any(perm[at] != at for at in range(axis, len(perm))):
         raise Decline("the normalized axes would move")

@@ -1,4 +1,4 @@
-"""Transposes where they cost the least."""
+"""Transposes moved to where they cost the least."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from graphopt.rewrite import Decline, Graph, GraphPass, Node, Numerics, Rewriter
 
 
 class MoveTransposes(GraphPass):
-    """Do `Transpose` nodes before or after the operators around them, where the least is left to transpose.
+    """Move `Transpose` nodes before or after the operators around them, so that the fewest bytes are transposed.
 
-    All that can work on permuted inputs is looked at together, around each `Transpose`, towards the inputs and the
-    outputs: elementwise and broadcasting operators, `Concat`, `Split`, `Slice`, `Pad`, `Gather`, `Tile`, `Expand`,
-    `Squeeze`, `Unsqueeze`, `Resize`, `CumSum`, `TopK`, reductions, positions of extremes, softmax, quantization, and
-    matrix products and normalizations whose axes stay in place. A minimum cut finds for which of them to change the
-    order of axes, so that the fewest bytes are transposed. None will work along an axis whose elements lie apart where
-    they lay together.
+    The operators around a `Transpose` that commute with it, towards inputs and outputs, are considered together:
+    elementwise and broadcasting operators, `Concat`, `Split`, `Slice`, `Pad`, `Gather`, `Tile`, `Expand`, `Squeeze`,
+    `Unsqueeze`, `Resize`, `CumSum`, `TopK`, reductions, `ArgMax`, `ArgMin`, softmax, quantization, and matrix products
+    and normalizations whose axes stay in place. A minimum cut decides which of them work in the permuted axis order. No
+    operator that works along the contiguous axis is made to work along a strided one.
     """
 
     ops = ("Transpose", "Reshape")
     opsets = "7-"
-    late = True  # it looks far around, and others leave it less to look at
-    numerics = Numerics.ROUNDING  # reductions add up in another order
+    late = True  # its regions are large, and smaller after other passes
+    numerics = Numerics.ROUNDING  # reductions add in another order
     peers = {
         "onnxruntime": ("TransposeOptimizer", "TransposeOptimizer_CPUExecutionProvider"),
         "onnxslim": "EliminationTransposeViewTranspose",
@@ -31,7 +30,7 @@ class MoveTransposes(GraphPass):
     def run(self, graph: Graph, rw: Rewriter) -> None:
         seeds = deque([node for op in self.ops for node in graph.listed() if node.op == op])
         if any(map(_moves_axes, seeds)):
-            from graphopt_passes.fusion.transposes.turning import turn  # networks of convolutions only flatten
+            from graphopt_passes.fusion.transposes.turning import turn  # most convolutional networks only flatten
 
             turn(graph, seeds, rw, self.name)
 

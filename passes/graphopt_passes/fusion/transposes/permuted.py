@@ -1,4 +1,4 @@
-"""How operators work on permuted operands: what to change so that the permutation can be done afterwards."""
+"""How an operator commutes with a permutation: what to change so that its results are permuted, not its operands."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, Rewriter, Value
 
 _MOST_BYTES = 1 << 20
-"""A constant that is larger is not written a second time in another order."""
+"""A larger constant is not duplicated in another axis order."""
 
 Operand = Value | np.ndarray | None
 Sources = Mapping[Value, Value]
-"""Which operands of an operator are permuted, and from what."""
+"""Maps each permuted operand of an operator to the value before its permutation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Permuted:
-    """An operator on unpermuted operands, and the permutation that its results need then.
+    """An operator on unpermuted operands, and the permutation that its results then need.
 
     Attributes:
-        perm: of each result: axis `i` of it is axis `perm[i]` of what the operator gives now.
-        settings: what differs of its attributes, and of the lists that some opsets have as operands.
-        operands: which operands differ, by position; arrays are new constants.
+        perm: for each result: axis `i` of the old result is axis `perm[i]` of the new one.
+        settings: the attributes that differ, including lists that are operands in some opsets.
+        operands: the operands that differ, by position; arrays become constants.
     """
 
     perm: Perm
@@ -35,18 +35,18 @@ class Permuted:
     operands: Mapping[int, Operand] = field(default_factory=dict)
 
     def write(self, node: Node, rw: Rewriter) -> tuple[Value, ...]:
-        """The operator on unpermuted operands, from the one that there is."""
+        """Write the operator on unpermuted operands, given the original `node`."""
         operands = [self.operands.get(index, value) for index, value in enumerate(node.inputs)]
         return rw.outputs(len(node.outputs), node.op_type, *operands, **{**node.attrs, **self.settings})
 
 
 def _from(sources: Sources, value: Value, perm: Perm) -> Operand:
-    """What an operand is permuted from."""
+    """An operand in the axis order of the source."""
     return sources[value] if value in sources else _rearranged(value, perm)
 
 
 def _rearranged(value: Value, perm: Perm) -> Operand:
-    """A constant operand in the order of the source; one that is alike in every order as it is."""
+    """An operand that is not permuted, in the axis order of the source: a constant, or one with sizes of 1 alone."""
     rank, shape = len(perm), value.shape
     if shape is not None and len(shape) <= rank and all(dim == 1 for dim in shape):
         return value
@@ -60,7 +60,7 @@ def _rearranged(value: Value, perm: Perm) -> Operand:
 
 
 def broadcasting(node: Node, sources: Sources, perm: Perm) -> Permuted:
-    """Operators that broadcast their operands, all of them permuted alike or constant."""
+    """Broadcasting operators whose operands are permuted alike or constant."""
     if not node.graph.broadcasts(node.op):
         raise Decline("the operands of {} are not broadcast freely at this opset", node.op)
     if node.op == "PRelu" and node.operand(0) not in sources:
@@ -70,7 +70,7 @@ def broadcasting(node: Node, sources: Sources, perm: Perm) -> Permuted:
 
 
 def concat(node: Node, sources: Sources, perm: Perm) -> Permuted:
-    """Concatenation: along the same axis where it lies now."""
+    """`Concat` along the same axis, at its new position."""
     values = [node.operand(index) for index in range(len(node.inputs))]
     if any(value not in sources and value.rank != len(perm) for value in values):
         raise Decline("not all that is joined is transposed alike")
@@ -79,7 +79,7 @@ def concat(node: Node, sources: Sources, perm: Perm) -> Permuted:
 
 
 def product(node: Node, sources: Sources, perm: Perm) -> Permuted:
-    """`MatMul` whose rows and columns stay in place, by one matrix or with both operands permuted alike."""
+    """`MatMul` by one matrix, if the summed axis stays last, or of both operands permuted alike in their batch axes."""
     a, b, rank = node.operand(0), node.operand(1), len(perm)
     if a not in sources:
         raise Decline("only the right operand is transposed")
@@ -95,7 +95,7 @@ def product(node: Node, sources: Sources, perm: Perm) -> Permuted:
 
 
 def axis_of(node: Node, perm: Perm) -> int:
-    """The axis that an operator works along, counted from the front."""
+    """The `axis` attribute of an operator, counted from the front."""
     axis = node.attr("axis")
     if not isinstance(axis, int) or not -len(perm) <= axis < len(perm):
         raise Decline("the axis of {} does not exist", node.op)

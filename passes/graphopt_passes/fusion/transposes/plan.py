@@ -1,4 +1,4 @@
-"""Which operators of a region to change, so that the least is transposed."""
+"""The choice of the operators of a region to change, so that the fewest bytes are transposed."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from graphopt_passes.fusion.transposes.region import Region, is_absorbed
 from graphopt_passes.layout.mincut import MinimumCut, price_change
 
 _USUAL_SIZE = 16
-"""What a dimension that is not known is taken for."""
+"""The assumed size of an unknown dimension."""
 
 _NODE, _RESHAPE = 16384.0, 4096.0
-"""What a `Transpose` costs beside its bytes, and what one does that only moves axes of size 1.
+"""The cost of a `Transpose` in addition to its bytes, and the cost of one that only moves axes of size 1.
 
 ONNX Runtime takes 0.035 to 0.09 ns a byte, whichever axes move, and about 0.8 us for a node.
 """
 
 _INTO_CONV = frozenset({"Add", "Clip", "Div", "HardSigmoid", "LeakyRelu", "Mul", "Relu", "Sigmoid", "Sub", "Tanh"})
-"""What a convolution takes in, arithmetic with a constant operand."""
+"""Operators that fuse into the convolution before them, arithmetic only with a constant operand."""
 
 _MEASURING = ("Shape", "Size")
 
 _CHANGE = 16.0
-"""What it costs to change an operator, so that none is changed for nothing."""
+"""The cost of changing an operator, so that none is changed without a gain."""
 
 _PIECE = 40.0
-"""What each row of each part costs when a `Concat` comes to join along the last axis: 2.5 ns."""
+"""The cost of each row of each operand when the axis of a `Concat` becomes the last one: 2.5 ns."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """Values that are forms of one another.
+    """One tensor: values that are permutations of each other.
 
     Attributes:
-        made: what computes it: an operator of the region, or the side on which it is there.
-        read: what uses it, likewise.
-        price: what it costs to transpose it.
-        fusing: readers that the convolution that makes it takes in, if they stand on its side.
+        made: its producer: an operator of the region, or the side on which it is available.
+        read: its readers, likewise.
+        price: the cost of transposing it.
+        fusing: readers that fuse into the convolution that produces it, if they work on its side.
     """
 
     made: Node | int
@@ -50,7 +50,7 @@ class _Tensor:
 
 
 def choose(region: Region) -> tuple[set[Node], float]:
-    """The operators that should work on the other side, and what that saves, in bytes."""
+    """The operators that should work on the other side, and the cost that saves, in bytes."""
     if not region.home:
         return set(), 0.0
     cut, tensors = MinimumCut(), list(_tensors(region))
@@ -68,7 +68,7 @@ def choose(region: Region) -> tuple[set[Node], float]:
 
 
 def _keep(cut: MinimumCut, thing: int, side: int, amount: float) -> None:
-    """Demand an amount where a thing is on another side than that."""
+    """Charge `amount` if `thing` is not on `side`."""
     if side == 0:
         cut.price(thing, MinimumCut.SINK, amount)
     else:
@@ -76,7 +76,7 @@ def _keep(cut: MinimumCut, thing: int, side: int, amount: float) -> None:
 
 
 def _change(node: Node, region: Region) -> float:
-    """What it costs to change an operator beside its transposes."""
+    """The cost of changing an operator, not counting its transposes."""
     shape = node.result.shape
     if node.op != "Concat" or not shape:
         return _CHANGE
@@ -88,13 +88,13 @@ def _change(node: Node, region: Region) -> float:
 
 
 def _cost(tensor: _Tensor, sides: Mapping[Node, int]) -> float:
-    """What is transposed as it stands, and what a convolution does not take in."""
+    """The cost of a tensor for given sides: its transpose, and readers that do not fuse into its convolution."""
     made, *read = (end if isinstance(end, int) else sides[end] for end in (tensor.made, *tensor.read))
     return tensor.price * (any(side != made for side in read) + sum(sides[node] != made for node in tensor.fusing))
 
 
 def _tensors(region: Region) -> Iterator[_Tensor]:
-    """The values of a region, those together that are forms of one another."""
+    """The values of a region, grouped into tensors."""
     seen: set[Value] = set()
     for value in region.forms:
         if value in seen:
@@ -140,7 +140,7 @@ def _goes_into_conv(node: Node, family: list[Value]) -> bool:
 
 
 def _is_free(user: Node, region: Region) -> bool:
-    """Whether a reader permutes anyway, or only measures, so that it can as well read the other form."""
+    """Whether a reader permutes anyway, or reads only the shape, so that it can read either form."""
     return user.graph is region.graph and (user.op in _MEASURING or (user.op == "Transpose" and not is_absorbed(user)))
 
 

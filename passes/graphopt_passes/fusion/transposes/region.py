@@ -1,4 +1,4 @@
-"""What lies around a `Transpose` and can be done before it as well as after it."""
+"""The region around a `Transpose`: the operators that can be done before it as well as after it."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from graphopt_passes.elementwise import is_constant_number
 from graphopt_passes.fusion.transposes.table import OPERATORS, moving_inputs, permuted
 
 MOST_NODES = 20_000
-"""A region grows no further than this."""
+"""The most operators of a region."""
 
 _LINKS = ("Transpose", "Reshape")
 _PRODUCTS = ("MatMul", "Gemm", "com.microsoft::FusedMatMul")
 _SCALES = 3
-"""How many factors may stand between a `Transpose` and the product."""
+"""How many scalings may stand between a `Transpose` and a matrix product."""
 
 
 def permutes(node: Node, perm: Perm) -> bool:
-    """Whether a node is a `Transpose` by a permutation."""
+    """Whether a node is a `Transpose` by `perm`."""
     return node.op == "Transpose" and tuple(node.attr("perm") or range(len(perm))[::-1]) == perm
 
 
 def is_absorbed(node: Node) -> bool:
-    """Whether a `Transpose` swaps rows and columns for products alone, which runtimes do inside of the product."""
+    """Whether a `Transpose` swaps rows and columns for matrix products only, which runtimes do inside the product."""
     rank, value = len(node.attr("perm") or node.operand(0).shape or ()), node.outputs[0]
     if rank < 2 or not permutes(node, (*range(rank - 2), rank - 1, rank - 2)):
         return False
@@ -49,16 +49,16 @@ def is_absorbed(node: Node) -> bool:
 
 @dataclass(slots=True)
 class Region:
-    """Values that have two forms, side 0 and side 1, and the operators that can work in either.
+    """Values with two forms, one on side 0 and one on side 1, and the operators that can work on either side.
 
     Attributes:
         graph: the graph.
-        forms: for each value by what it is permuted to give its form on either side; one of the two is the value.
-        home: for each operator the side that it works on as it stands.
-        moves: for each operator by what its inputs are permuted on the other side.
-        moving: for each operator the inputs that are.
-        links: the `Transpose` nodes, and `Reshape` of axes of size 1, that only turn one form into the other.
-        declined: operators at the rim, and why they stay.
+        forms: for each value the permutations that give its forms on side 0 and 1; one of them is the identity.
+        home: for each operator the side that it works on at present.
+        moves: for each operator the permutation of its inputs to the other side.
+        moving: for each operator the inputs that are permuted.
+        links: the `Transpose` nodes, and `Reshape` of axes of size 1, that turn one form into the other.
+        declined: operators at the border of the region, and why they are not part of it.
     """
 
     graph: Graph
@@ -74,19 +74,19 @@ class Region:
         return 0 if is_identity(self.forms[value][0]) else 1
 
     def moved(self, value: Value) -> Perm:
-        """By what a value is permuted to give its form on the other side."""
+        """The permutation of a value that gives its form on the other side."""
         first, second = self.forms[value]
         return second if is_identity(first) else first
 
     def moving_of(self, node: Node, rank: int) -> list[Value]:
-        """The operands of one of its operators that have to be permuted alike for a permutation of `rank` axes."""
+        """The operands of an operator of the region that must be permuted alike by a permutation of `rank` axes."""
         return self.moving[node] if len(self.moves[node]) == rank else moving_inputs(node, rank)
 
 
 def grow(seed: Node, most: int = MOST_NODES) -> Region:
-    """The region around a `Transpose`, or a `Reshape` that only moves axes of size 1, of so many operators at most.
+    """The region of about `most` operators around a `Transpose`, or a `Reshape` that only moves axes of size 1.
 
-    Declines where its permutation is not known or moves nothing, and where a product does it.
+    Declines if the permutation is unknown or the identity, or if a matrix product absorbs the `Transpose`.
     """
     view = Transpose.of_either(seed)
     perm, x, y = view.perm, view.x, seed.result
@@ -108,14 +108,14 @@ def grow(seed: Node, most: int = MOST_NODES) -> Region:
             try:
                 queue.extend((_link if node.op in _LINKS else _take)(region, node, value))
             except Decline as declined:
-                # what is reached from its result may be reached from its operands yet
+                # a node that is reached from its result may still be reached from an operand
                 if declined.args and value.producer is not node:
                     region.declined[node] = declined
     return region
 
 
 def _link(region: Region, node: Node, value: Value) -> list[Value]:
-    """Take in what a node turns a value into, or makes it from, if it only permutes, and that is the other form."""
+    """Add a `Transpose` or `Reshape` of `value`, or one that gives it, if it leads to the value's other form."""
     x, y = node.operand(0), node.result
     if value is not x and value is not y:
         raise Decline
@@ -128,7 +128,7 @@ def _link(region: Region, node: Node, value: Value) -> list[Value]:
 
 
 def _by_transpose(region: Region, node: Node, value: Value) -> tuple[Perm, Perm]:
-    """The forms of what is on the other side of a `Transpose`."""
+    """The forms of the value at the other end of a `Transpose`."""
     perm = Transpose.of(node).perm
     if is_absorbed(node):
         raise Decline
@@ -140,7 +140,7 @@ def _by_transpose(region: Region, node: Node, value: Value) -> tuple[Perm, Perm]
 
 
 def _by_reshape(region: Region, value: Value, other: Value) -> tuple[Perm, Perm]:
-    """The forms of what is on the other side of a `Reshape` that only moves axes of size 1."""
+    """The forms of the value at the other end of a `Reshape` that only moves axes of size 1."""
     moved, shape = region.moved(value), value.shape or ()
     if None in shape or len(shape) != len(moved) or other.shape != tuple(shape[axis] for axis in moved):
         raise Decline
@@ -151,7 +151,7 @@ def _by_reshape(region: Region, value: Value, other: Value) -> tuple[Perm, Perm]
 
 
 def _take(region: Region, node: Node, value: Value) -> list[Value]:
-    """Take in an operator that reads a value or makes it, and what it reads and makes."""
+    """Add an operator that reads or computes `value`. Returns its other permuted operands and results."""
     if node.op not in OPERATORS:
         raise Decline
     side, moved = region.side(value), region.moved(value)
@@ -161,7 +161,7 @@ def _take(region: Region, node: Node, value: Value) -> list[Value]:
     found, known = _forms_around(node, moved, moving), region.forms
     forms = {v: (same, form) if side == 0 else (form, same) for v, (same, form) in found.items()}
     if value not in forms or forms[value] != known[value]:
-        raise Decline  # the other way round it has another permutation
+        raise Decline  # as a result of this operator, the value would have another form
     new = []
     for v, form in forms.items():
         if v not in known:
@@ -175,7 +175,7 @@ def _take(region: Region, node: Node, value: Value) -> list[Value]:
 
 
 def _forms_around(node: Node, moved: Perm, moving: list[Value]) -> dict[Value, tuple[Perm, Perm]]:
-    """The identity and the other form of what an operator reads and makes, when its operands are permuted so."""
+    """The two forms, identity first, of the operands and results of an operator whose operands are permuted."""
     if not moving:
         raise Decline
     for value in moving:

@@ -1,4 +1,4 @@
-"""Which operators can be done on permuted operands, and how: one entry for each."""
+"""The operators that commute with a permutation, and how: one table entry each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphopt_passes.fusion.transposes import axes
 from graphopt_passes.fusion.transposes.permuted import Permuted, Sources, broadcasting, concat, product
 
 _REDUCTIONS = REDUCTIONS - {"ReduceMax", "ReduceMin"}
-"""Not the largest and the smallest: which one runtimes find beside NaN depends on the order."""
+"""Without `ReduceMax` and `ReduceMin`: in the presence of NaN their result in runtimes depends on the order."""
 
 _ONE_OPERAND: Mapping[str, Callable[[Node, Perm], Permuted]] = {
     **dict.fromkeys(UNARY, axes.unchanged),
@@ -27,25 +27,25 @@ _ONE_OPERAND: Mapping[str, Callable[[Node, Perm], Permuted]] = {
     "CumSum": axes.running_sum, "Gather": axes.gather, "Pad": axes.pad, "Resize": axes.resize, "Slice": axes.cuts,
     "Split": axes.parts, "Squeeze": axes.squeeze, "Unsqueeze": axes.unsqueeze,
 }  # fmt: skip
-"""What works on its first operand, which alone is permuted."""
+"""Operators of which only the first operand is permuted."""
 
 _SEVERAL_OPERANDS: Mapping[str, Callable[[Node, Sources, Perm], Permuted]] = {
     **dict.fromkeys((*BROADCASTING, "PRelu"), broadcasting),
     "Concat": concat,
     "MatMul": product,
 }
-"""What works on several operands, permuted alike."""
+"""Operators of several operands, permuted alike."""
 
 OPERATORS = frozenset((*_ONE_OPERAND, *_SEVERAL_OPERANDS))
-"""What can be done before a permutation as well as after it."""
+"""Operators that can be done before a permutation as well as after it."""
 
 
 def permuted(node: Node, sources: Sources, perm: Perm) -> Permuted:
-    """The operator on what its operands are permuted from.
+    """Apply an operator to its operands before their permutation.
 
     Args:
         node: one of `OPERATORS`.
-        sources: those of its operands that are permuted, and from what; all that is not constant must be among them.
+        sources: its permuted operands, each with its source; all operands that are not constant must be among them.
         perm: the permutation; axis `i` of the operand is axis `perm[i]` of the source.
     """
     if node.op in _SEVERAL_OPERANDS:
@@ -58,7 +58,7 @@ def permuted(node: Node, sources: Sources, perm: Perm) -> Permuted:
 
 
 def moving_inputs(node: Node, rank: int) -> list[Value]:
-    """The operands of one of `OPERATORS` that have to be permuted alike for a permutation of `rank` axes."""
+    """The operands of one of `OPERATORS` that must be permuted alike by a permutation of `rank` axes."""
     op = node.op
     if op in _ONE_OPERAND:
         return [node.operand(0)]

@@ -1,4 +1,4 @@
-"""Regions around `Transpose` nodes, turned to where the least is left to transpose."""
+"""The rewrite of the regions around `Transpose` nodes, where fewer bytes are transposed afterwards."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from graphopt_passes.fusion.transposes.region import MOST_NODES, Region, grow, p
 from graphopt_passes.fusion.transposes.table import moving_inputs, permuted
 
 _ATTEMPTS = 4
-"""How many regions are looked at for each `Transpose` that there was."""
+"""The most regions that are examined, per initial seed."""
 
 _WORK, _NEAR = 4, 32
-"""When this many times the nodes of the graph were looked at, a region is only what is near: so many operators."""
+"""After regions with `_WORK` times the nodes of the graph, further regions have about `_NEAR` operators at most."""
 
 
 def turn(graph: Graph, seeds: deque[Node], rw: Rewriter, rule: str) -> None:
-    """Look at the region around each seed, a `Transpose` or `Reshape`, that is in none yet, then around new ones."""
+    """Examine the region around each seed, a `Transpose` or `Reshape` in no region yet, then around new `Transpose`."""
     nodes, attempts, seen = len(graph), _ATTEMPTS * len(seeds), 0
     done: set[Node] = set()
     while seeds and attempts:
@@ -44,7 +44,7 @@ def turn(graph: Graph, seeds: deque[Node], rw: Rewriter, rule: str) -> None:
 
 
 def _change(region: Region, changed: set[Node], rw: Rewriter, rule: str) -> list[Node]:
-    """Change the order of axes of some operators. Returns the `Transpose` nodes that come of it."""
+    """Change the axis order of some operators. Returns the resulting `Transpose` nodes."""
     made: list[Value] = []
     for node in sorted(changed, key=lambda n: n.order):
         with rw.attempt(node):
@@ -56,7 +56,7 @@ def _change(region: Region, changed: set[Node], rw: Rewriter, rule: str) -> list
 
 
 def _joined(nodes: list[Node], rw: Rewriter, rule: str) -> list[Node]:
-    """Join those that read one another. Returns the `Transpose` nodes that this gives."""
+    """Fuse `Transpose` nodes that read one another. Returns the resulting `Transpose` nodes."""
     left: list[Node] = []
     for node in sorted((n for n in nodes if n.op == "Transpose" and not n.removed), key=lambda n: n.order):
         if node.removed or rw.log.full:
@@ -74,7 +74,7 @@ def _joined(nodes: list[Node], rw: Rewriter, rule: str) -> list[Node]:
 
 
 def _turn(node: Node, region: Region, results: list[Value], rw: Rewriter) -> None:
-    """Let an operator work on the other form of its operands, and permute what it gives."""
+    """Apply an operator to the other form of its operands, and permute its results."""
     moved = region.moves[node]
     sources = {v: _other_form(v, moved, node, region, rw) for v in moving_inputs(node, len(moved))}
     found = permuted(node, sources, inverse(moved))
@@ -88,7 +88,7 @@ def _turn(node: Node, region: Region, results: list[Value], rw: Rewriter) -> Non
 
 
 def _other_form(value: Value, moved: Perm, node: Node, region: Region, rw: Rewriter) -> Value:
-    """A value permuted, in the form that is there already if there is one."""
+    """The permuted form of a value; an existing one where there is one."""
     producer = value.producer
     if producer is not None and producer.graph is node.graph:
         if permutes(producer, inverse(moved)):
