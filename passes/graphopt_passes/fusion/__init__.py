@@ -1,4 +1,4 @@
-"""Passes that join operators."""
+"""Passes that fuse operators."""
 
 from graphopt_passes.fusion.contrib import PASSES as CONTRIB
 from graphopt_passes.naming import passes_of

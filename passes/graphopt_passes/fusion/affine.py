@@ -1,4 +1,4 @@
-"""Scales and shifts of channels, taken into the weights of the operators before them."""
+"""Scales and shifts of channels, folded into the weights of the operators before them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from graphopt_passes.fusion.small_weights import check_scale, refuse_lost_digits
 
 _NORMALIZATION = ("BatchNormalization",)
 _MORE_AXES = 2
-"""What the last axis is at least where there are more than those of a matrix."""
+"""The least index of the last axis of a value with more axes than a matrix."""
 
 
 class Absorb(PatternRule):
-    """Let an operator that is linear in a constant weight do the scale and shift of its channels behind it.
+    """Fold a scale and shift of channels into the operator before it, which is linear in a constant weight.
 
     Attributes:
         affine: the operators that scale and shift.
-        into: the view of the operators that take it in.
-        into_ops: which of them.
+        into: the view of the linear operators.
+        into_ops: the linear operators.
     """
 
     opsets = "7-"
@@ -42,7 +42,7 @@ class Absorb(PatternRule):
         return Either(affine(linear, Const(), _ordered=True), affine(Const(), linear, _ordered=True))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """Multiply the weight by channel and shift the bias, in float64; the results have the type of the old ones."""
+        """Scale the weight per channel and shift the bias, in float64; both keep their element types."""
         linear = self.read(m, rw)
         affine = linear.scaling(m.root, m.linear.result)
         refuse_lost_digits(linear, affine, m.root)
@@ -54,11 +54,11 @@ class Absorb(PatternRule):
 
 
 class FuseBnIntoConv(Absorb):
-    """Let a convolution with constant weights do what the batch normalization after it does.
+    """Fold a batch normalization into the convolution with constant weights before it.
 
     `Conv` and `ConvTranspose`, with any groups and with or without a bias. The new weights are computed in float64 and
-    stored in the type of the old ones. One that becomes too small for all of its digits must be negligible: beside a
-    bias, or because nothing around magnifies what it gets.
+    stored in the type of the old ones. One that becomes too small to keep all of its digits must be negligible: beside
+    a bias, or because no operator around it magnifies its operand.
     """
 
     affine = _NORMALIZATION
@@ -72,10 +72,11 @@ class FuseBnIntoConv(Absorb):
 
 
 class FuseMulIntoConv(Absorb):
-    """Multiply the weights of a convolution by the constants that its result is multiplied or divided by.
+    """Fold constants that multiply or divide the result of a convolution into its weights.
 
-    One number per output channel, or one for all, on either side of `Mul`, or below in `Div`. A weight that becomes too
-    small for all of its digits must be negligible: beside a bias, or because nothing around magnifies what it gets.
+    One number per output channel, or one for all, on either side of `Mul`, or as the divisor of `Div`. A weight that
+    becomes too small to keep all of its digits must be negligible: beside a bias, or because no operator around it
+    magnifies its operand.
     """
 
     affine = ("Mul", "Div")
@@ -88,10 +89,10 @@ class FuseMulIntoConv(Absorb):
 
 
 class FuseAddBiasIntoConv(Absorb):
-    """Let a convolution add the constant that is added to, or subtracted from, its result.
+    """Fold a constant that is added to, or subtracted from, the result of a convolution into its bias.
 
     The constant may stand on either side and have any shape that is one number per channel: `[C,1,1]`, `[1,C,1,1]`,
-    or a single element. The kernel need not be constant, only a bias that is there already.
+    or a single element. The kernel need not be constant, only an existing bias.
     """
 
     affine = ("Add", "Sub")
@@ -103,7 +104,7 @@ class FuseAddBiasIntoConv(Absorb):
 
 
 class FuseBnIntoGemm(Absorb):
-    """Let a `Gemm` with constant weights do what the batch normalization after it does."""
+    """Fold a batch normalization into the `Gemm` with constant weights before it."""
 
     affine = _NORMALIZATION
     opsets = "9-"
@@ -112,10 +113,10 @@ class FuseBnIntoGemm(Absorb):
 
 
 class FuseBnIntoMatmul(Absorb):
-    """Join a product with a constant matrix and the batch normalization of its columns into one `Gemm`.
+    """Fuse a product with a constant matrix and the batch normalization of its columns into one `Gemm`.
 
-    Where the product has more axes and a `Flatten` or `Reshape` behind it makes a matrix of its rows, as LeViT does it,
-    the rows are brought together in front of it.
+    If the product has more axes and a `Flatten` or `Reshape` after it makes a matrix of its rows, as in LeViT, the rows
+    are flattened before the product instead.
     """
 
     affine = _NORMALIZATION
@@ -142,9 +143,9 @@ class FuseBnIntoMatmul(Absorb):
 
 
 class FuseMulIntoGemm(Absorb):
-    """Multiply the weights of a `Gemm` by the constants that its result is multiplied or divided by.
+    """Fold constants that multiply or divide the result of a `Gemm` into its weights.
 
-    One number per column, or one for all, on either side of `Mul`, or below in `Div`.
+    One number per column, or one for all, on either side of `Mul`, or as the divisor of `Div`.
     """
 
     affine = ("Mul", "Div")
@@ -153,7 +154,7 @@ class FuseMulIntoGemm(Absorb):
 
 
 class FuseAddBiasIntoGemm(Absorb):
-    """Let a `Gemm` add the constant row that is added to, or subtracted from, its result."""
+    """Fold a constant row that is added to, or subtracted from, the result of a `Gemm` into its bias."""
 
     affine = ("Add", "Sub")
     into, into_ops = MatrixProduct, ("Gemm",)
@@ -161,9 +162,9 @@ class FuseAddBiasIntoGemm(Absorb):
 
 
 class FuseAffineIntoBn(PatternRule):
-    """Let a batch normalization do the scale and shift of its channels behind it, or a second normalization.
+    """Fold a scale, a shift or a second batch normalization of channels into the batch normalization before it.
 
-    Caffe has a `Scale` behind each `BatchNorm`, which comes as `Mul` and `Add`.
+    Caffe has a `Scale` after each `BatchNorm`, which is exported as `Mul` and `Add`.
     """
 
     opsets = "7-"
@@ -175,7 +176,7 @@ class FuseAffineIntoBn(PatternRule):
         return Either(op.BatchNormalization(first, ...), *after)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """With the statistics of the first one; scale and bias are computed in float64 and have the type they had."""
+        """Keep the statistics of the first one; its scale and bias are computed in float64 and keep their types."""
         y, (x, scale, shift, *statistics) = m.first.result, m.first.operands
         Affine.of_normalization(m.first)
         channels = len(scale.array())
@@ -190,11 +191,11 @@ class FuseAffineIntoBn(PatternRule):
 
 
 class FuseAffineIntoConcatenatedConvs(OpRule):
-    """Let convolutions that are joined along channels do the normalization, scale or shift behind the `Concat`.
+    """Fold a normalization, scale or shift after a `Concat` of convolutions along channels into the convolutions.
 
-    `BatchNormalization`, and `Mul`, `Div`, `Add` and `Sub` of a constant for each channel: each convolution takes in
-    its share. A single other operand keeps a smaller operator of the same kind; with two there would be more nodes
-    than before.
+    `BatchNormalization`, and `Mul`, `Div`, `Add` and `Sub` with a constant per channel: each convolution absorbs its
+    share. One operand that is no convolution gets a smaller operator of the same kind; with two there would be more
+    nodes than before.
     """
 
     # No pattern: there may be any number of convolutions.
@@ -232,14 +233,14 @@ class FuseAffineIntoConcatenatedConvs(OpRule):
 
 
 def _convolution(value: Value, reader: Node) -> Convolution | None:
-    """The convolution that computes a value for one reader alone; None where that is something else."""
+    """The convolution that computes a value for this reader alone; None if there is none."""
     with suppress(Decline):
         return Convolution.of(value.sole_source(*Convolution.ops, reader=reader))
     return None
 
 
 def _smaller(node: Node, part: Value, share: slice, channels: int, rw: Rewriter) -> Value:
-    """The same operator on the channels of one operand."""
+    """The same operator on the channels of one operand of the `Concat`."""
     operands: list[Value] = []
     for value in node.operands:
         array = value.const()

@@ -1,4 +1,4 @@
-"""Scales and shifts of input channels, taken into the weights of the operator after them."""
+"""Scales and shifts of input channels, folded into the weights of the operator after them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphopt_passes.fusion.small_weights import refuse_lost_digits_before
 
 
 class AbsorbBefore(PatternRule):
-    """Let a `Conv` with constant weights do the scale or shift of its input channels.
+    """Fold a scale or shift of input channels into a `Conv` with constant weights.
 
     Attributes:
         affine: the operators that scale or shift.
@@ -45,10 +45,10 @@ class AbsorbBefore(PatternRule):
 
 
 class FusePrecedingMulIntoConv(AbsorbBefore):
-    """Multiply the weights of a `Conv` by the constants that its input is multiplied or divided by.
+    """Fold constants that multiply or divide the input of a `Conv` into its weights.
 
-    Padding does not matter, since zeros stay zeros. The 0.5 of a written-out Gelu stays: runtimes make one operator of
-    the whole, and a multiplication that is gone would cost them that.
+    Padding does not matter, since zeros stay zeros. The 0.5 of a written-out Gelu stays, so that runtimes recognize it
+    and fuse all of it into one operator.
     """
 
     affine = ("Mul", "Div")
@@ -57,23 +57,22 @@ class FusePrecedingMulIntoConv(AbsorbBefore):
 
 
 class FusePrecedingAddIntoConv(AbsorbBefore):
-    """Take a constant that is added to, or subtracted from, the input of a `Conv` into its bias.
+    """Fold a constant that is added to, or subtracted from, the input of a `Conv` into its bias.
 
-    Only without padding, which would be added around the sum.
+    Only without padding, whose zeros the constant is not added to.
     """
 
     affine = ("Add", "Sub")
 
 
 _FARTHEST = 16.0
-"""Deviations that the mean of a normalization may be from zero: four bits of a sum cancel then."""
+"""Standard deviations that the mean of a normalization may be from zero: four bits of a sum cancel then."""
 
 
 class FusePrecedingBnIntoConv(PatternRule):
-    """Let a `Conv` with constant weights do what the batch normalization in front of it does.
+    """Fold a batch normalization into the `Conv` with constant weights after it.
 
-    Only without padding, which would be added around what is normalized, and where no mean is farther than 16
-    deviations from zero.
+    Only without padding, whose zeros are not normalized, and if no mean is more than 16 standard deviations from zero.
     """
 
     opsets = "7-"
@@ -95,15 +94,15 @@ class FusePrecedingBnIntoConv(PatternRule):
 
 
 class FusePrecedingAffineIntoGemm(OpRule):
-    """Let a product with a constant matrix scale the columns of what it multiplies, or normalize them.
+    """Fold a scale or a batch normalization of columns into the product with a constant matrix after it.
 
-    `Mul` and `Div` by one number, or one for each column, and a batch normalization of a `Gemm` or of the product of
-    two matrices; a `Flatten` or `Reshape` may lie between, as in face recognition. No mean may be farther than 16
-    deviations from zero. The 0.5 of a written-out Gelu stays, and the scale of a normalization, so that runtimes
+    `Mul` and `Div` by one number, or one per column, and a batch normalization before a `Gemm` or the `MatMul` of two
+    matrices; a `Flatten` or `Reshape` may lie between, as in face recognition. No mean may be more than 16 standard
+    deviations from zero. The 0.5 of a written-out Gelu and the scale of a normalization stay, so that runtimes
     recognize them.
     """
 
-    # No pattern: what scales may lie in front of a reshape, and its constant on either side.
+    # No pattern: the scale may come before a reshape, with its constant on either side.
     ops = ("Gemm", "MatMul")
     sources = ("BatchNormalization", "Div", "Flatten", "Mul", "Reshape")
     opsets = "7-"
@@ -129,7 +128,7 @@ class FusePrecedingAffineIntoGemm(OpRule):
 
 
 def _of_columns(before: Node, flat: Node | None, linear: Linear) -> tuple[Value, Affine]:
-    """What a node scales or normalizes, and how each column of a product that reads it, flattened or not."""
+    """The operand that a node scales or normalizes, and the scale and shift of each column of the product after it."""
     normalizes = before.op == "BatchNormalization"
     computed = [each for each in before.operands if not each.is_const]
     x = computed[0] if computed and not normalizes else before.operand(0)
@@ -141,7 +140,7 @@ def _of_columns(before: Node, flat: Node | None, linear: Linear) -> tuple[Value,
 
 
 def _is_normalized(value: Value) -> bool:
-    """Whether a value is divided by a root, so that a runtime may make one operator of that and a scale behind it."""
+    """Whether a value is divided by a root, so that a runtime may fuse it and the scale after it into one operator."""
     maker = value.made_by("Cast", "Div", "Mul")
     if maker is not None and maker.op == "Cast":
         maker = maker.operand(0).made_by("Div", "Mul")
@@ -149,7 +148,7 @@ def _is_normalized(value: Value) -> bool:
 
 
 def _each_column(x: Value, flat: Node | None, linear: Linear) -> int:
-    """How many columns of a product each channel of `x` is."""
+    """How many columns of a product each channel of `x` makes up."""
     dims, columns = x.dims(), linear.kernel.sizes()[1 if linear.node.attr("transB", 0) else 0]
     if flat is None:
         if len(dims) != linear.rank or dims[-1] != columns:
@@ -163,7 +162,7 @@ def _each_column(x: Value, flat: Node | None, linear: Linear) -> int:
 
 
 def _normalization(node: Node, channels: int) -> Affine:
-    """What a batch normalization does, where that is not next to nothing of what it reads."""
+    """The scale and shift of a batch normalization; declines if they cancel nearly all digits of its operand."""
     affine = Affine.of_normalization(node, channels)
     mean, variance = (node.operand(index).array().astype(np.float64) for index in (3, 4))
     if (np.abs(mean) > _FARTHEST * np.sqrt(variance + node.attr("epsilon"))).any():
@@ -172,7 +171,7 @@ def _normalization(node: Node, channels: int) -> Affine:
 
 
 def _with_inputs(linear: Linear, affine: Affine, rw: Rewriter) -> tuple[Value, Value | None]:
-    """The weight and the bias of an operator that scales and shifts its input by itself."""
+    """The weight and the bias of an operator with the scale and shift of its input folded in."""
     scale, shift = affine.scale, affine.shift
     kernel, dtype = linear.kernel, linear.kernel.array().dtype
     if scale is not None:

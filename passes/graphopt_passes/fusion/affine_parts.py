@@ -1,4 +1,4 @@
-"""Scales and shifts behind moves and splits, taken into the weights of the operator whose result that is."""
+"""Scales and shifts after moves and splits, folded into the weights of the linear operator before these."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _LINEAR = ("Add", "Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
 class FuseAffineIntoMovedLinear(OpRule):
-    """Let an operator with constant weights do the scale or shift of what is split from its result, or moved.
+    """Fold the scale or shift of a part of a linear operator's result, or of the moved result, into its weights.
 
-    `BatchNormalization`, and `Mul`, `Div`, `Add` and `Sub` of a constant for each channel, of one part of a `Split`
-    along the channels: the weights of the others stay as they are. One number for all may also stand behind reshapes
-    and `Transpose`, as the scale of the queries of attention does, and the `1 + scale` of diffusion networks.
+    `BatchNormalization`, and `Mul`, `Div`, `Add` and `Sub` with a constant per channel, of one part of a `Split` along
+    the channels: the weights of the other parts stay as they are. A single number may also follow reshapes and
+    `Transpose`, like the scale of attention queries and the `1 + scale` of diffusion networks.
     """
 
-    # No pattern: how many moves there are is open.
+    # No pattern: there may be any number of moves.
     ops = ("Add", "BatchNormalization", "Div", "Mul", "Sub")
     sources = ("Split", *_MOVES)
     opsets = "9-"
@@ -66,14 +66,14 @@ def _linear(node: Node) -> Linear:
 
 
 def _then(linear: Linear, affine: Affine, rw: Rewriter) -> Value:
-    """The operator that does it by itself; a bias that it has not yet must cost nothing."""
+    """The operator with the scale and shift folded in; a bias that it did not have must cost nothing."""
     if affine.shift is not None and isinstance(linear, RowProduct) and linear.shift is None:
         return MatrixProduct.of(linear.node).then(affine, rw)
     return linear.then(affine, rw)
 
 
 def _affine(node: Node, value: Value, linear: Linear, channels: int, *, moved: bool) -> Affine:
-    """What is done to the channels that are read; to those of what is moved it must be the same."""
+    """The scale and shift of the channels that are read; after moves it must be the same for all channels."""
     rank, axis = (value.rank, -1) if moved else (linear.rank, linear.axis)
     if node.op == "BatchNormalization" and (moved or axis != 1):
         raise Decline("the channels of {} are on another axis", value.name)
@@ -85,7 +85,7 @@ def _affine(node: Node, value: Value, linear: Linear, channels: int, *, moved: b
 
 
 def _channels(linear: Linear, moves: list[Node], split: Node, part: Value) -> range:
-    """Those that a part of a split holds."""
+    """The channels that a part of a split holds."""
     axis, width = linear.axis, 1
     for move in reversed(moves):
         axis, each = _axis_behind(move, axis, whole=width == 1)
@@ -97,7 +97,7 @@ def _channels(linear: Linear, moves: list[Node], split: Node, part: Value) -> ra
 
 
 def _axis_behind(move: Node, axis: int, *, whole: bool) -> tuple[int, int]:
-    """Where the axis of channels is behind a move, and how many of them each of its positions holds then."""
+    """The channel axis after a move, and how many channels each of its positions holds."""
     if move.op == "Transpose":
         return Transpose.of(move).perm.index(axis), 1
     before, after = move.operand(0).dims(), move.result.dims()

@@ -1,4 +1,4 @@
-"""A few values that are joined and put into another order then."""
+"""A few values that are concatenated and then reordered."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from graphopt_passes.fusion.reshapes import RESHAPES
 
 _MOVES = ("Slice", "Transpose", *RESHAPES)
 _MOST = 64
-"""Elements that are followed one by one."""
+"""The most elements that are tracked one by one."""
 
 
 class FuseMovesIntoConcat(OpRule):
-    """Join parts in the order that they are in after reshapes, `Slice` and `Transpose` of what was joined.
+    """Concatenate parts directly in the order into which later reshapes, `Slice` and `Transpose` bring them.
 
-    PyTorch counts pads from the last axis and writes those of a dynamic size as a `Concat`, which four operators turn
-    around into the order of `Pad`. All is one row in the end, as it is in the beginning, of no more than 64 elements;
-    a part that is not constant must stay in one piece.
+    PyTorch counts pads from the last axis and exports dynamic ones as a `Concat`, which four operators reorder for
+    `Pad`. Both the `Concat` and the result have rank 1 and no more than 64 elements; a part that is not constant must
+    stay in one piece.
     """
 
-    # No pattern: how many parts and moves there are is open.
+    # No pattern: there may be any number of parts and moves.
     ops = ("Reshape", "Slice", "Squeeze")
     sources = _MOVES
     opsets = "5-"
@@ -49,7 +49,7 @@ class FuseMovesIntoConcat(OpRule):
 
 
 def _moved(places: np.ndarray, move: Node) -> np.ndarray:
-    """Where each element behind a move was in the beginning."""
+    """The original position of each element after a move."""
     if move.op == "Transpose":
         return places.transpose(Transpose.of(move).perm)
     if move.op in RESHAPES:
@@ -64,7 +64,7 @@ def _moved(places: np.ndarray, move: Node) -> np.ndarray:
 
 
 def _arranged(concat: Concat, places: list[int], rw: Rewriter) -> list[Value]:
-    """The parts, and pieces of constant ones, in which elements from some places lie one behind the other."""
+    """The parts, and pieces of constant parts, whose concatenation holds the elements at `places` in order."""
     starts = np.cumsum((0, *concat.sizes)).tolist()
     owners = np.repeat(np.arange(len(concat.parts)), concat.sizes).tolist()
     values: list[Value] = []

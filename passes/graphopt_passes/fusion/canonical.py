@@ -29,14 +29,14 @@ class AdjustAdd(PatternRule):
 
 
 class AdjustSliceAndMatmul(PatternRule):
-    """Take a part of a product of constants instead of multiplying a part of one, so that the product can be folded.
+    """Slice a product of constants instead of multiplying a slice of one, so that the product can be folded.
 
-    The right factor is a matrix or a vector, and the part does not cut the axis that the product sums over. Not part of
-    any level, which folds the part itself; runs when it is named.
+    The right factor is a matrix or a vector, and the slice does not cut the axis that the product sums over. Not part
+    of any level, since levels fold the slice itself; runs when it is named.
     """
 
     opsets = "10-"
-    numerics = Numerics.ROUNDING  # of one row times a matrix the kernel is another
+    numerics = Numerics.ROUNDING  # a single row is multiplied by another kernel
     default = False
     peers = {"onnxoptimizer": "adjust_slice_and_matmul"}
 
@@ -44,7 +44,7 @@ class AdjustSliceAndMatmul(PatternRule):
         return op.MatMul(op.Slice(Const("data"), Rest("cut"), _bind="slice"), Const("right"))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """The part of the product, with axes from the front: the product of a vector has an axis less."""
+        """Slice the product, with axes counted from the front, since a product with a vector has one axis less."""
         data, axes = m.data, m.slice.ints("axes")
         if len(m.right.dims()) > 2:
             raise Decline("{} is no matrix and no vector", m.right.name)
@@ -59,10 +59,10 @@ class AdjustSliceAndMatmul(PatternRule):
 
 
 class RewriteWhere(PatternRule):
-    """Swap the choices of a `Where` instead of negating its condition.
+    """Swap the branches of a `Where` instead of negating its condition.
 
-    The `Not` stays for its other readers, where it has any. It counts as rounding, since ONNX Runtime's `Where` loses
-    the sign of zero in one of its two choices.
+    The `Not` stays for its other readers, where it has any. This counts as rounding, since ONNX Runtime's `Where` loses
+    the sign of zero in one of its two branches.
     """
 
     numerics = Numerics.ROUNDING

@@ -1,4 +1,4 @@
-"""`Cast` behind another one, behind a tensor that is filled with one number, or before a comparison."""
+"""`Cast` after another `Cast` or a `ConstantOfShape`, or before a comparison."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from graphopt.rewrite import Decline, Fired, PatternRule, Rewriter
 
 
 class FuseCastIntoConstantOfShape(PatternRule):
-    """Fill a tensor with a number of the right type at once, instead of converting each of its elements.
+    """Fold a `Cast` into the `ConstantOfShape` before it.
 
-    Where the number is the same in both types.
+    Both types must represent the number exactly.
     """
 
     opsets = "9-"
     peers = {"onnxscript": ("cast_constant_of_shape_rule", "cast_constant_of_shape_without_value_rule")}
 
     def pattern(self, op: OpBuilder, shape: Pattern) -> Pattern:
-        """How the `Cast` rounds does not matter for a number that stays the same."""
+        """The rounding mode of the `Cast` does not matter for a number that stays the same."""
         fill = op.ConstantOfShape(shape, value=Attr("value"))
         return op.Cast(fill, to=Attr("to"), _other_attrs=True)
 
@@ -32,7 +32,7 @@ class FuseCastIntoConstantOfShape(PatternRule):
             raise Decline("type {} holds no plain numbers", type_name(m.to))
         with np.errstate(all="ignore"):
             converted = array.astype(numpy_type(m.to))
-            same = converted.astype(array.dtype).tobytes() == array.tobytes()  # a negative zero is not 0 either
+            same = converted.astype(array.dtype).tobytes() == array.tobytes()  # -0 differs from 0
         if not same:
             raise Decline("the number is another one in type {}", type_name(m.to))
         made = Tensor.from_array(converted.reshape(1), m.to)
@@ -41,26 +41,27 @@ class FuseCastIntoConstantOfShape(PatternRule):
 
 _PLAIN = NUMBER_TYPES | FLOAT_TYPES
 _LONG = frozenset({T.INT64, T.UINT64})
-"""What no floating-point type holds, whatever NumPy says of `DOUBLE`."""
+"""Types not all of whose numbers a floating-point type holds, whatever NumPy says of `DOUBLE`."""
 
 
 def holds_all(wide: int, narrow: int) -> bool:
-    """Whether a type of plain numbers holds every number of another one exactly."""
+    """Whether the plain number type `wide` represents every number of another, `narrow`, exactly."""
     plain = {wide, narrow} <= _PLAIN and wide != narrow and not (narrow in _LONG and wide in FLOAT_TYPES)
     return plain and np.can_cast(numpy_type(narrow), numpy_type(wide), "safe")
 
 
 class FuseConsecutiveCasts(PatternRule):
-    """Leave out a `Cast` to a type that holds every number of the one before, when another `Cast` follows.
+    """Remove a `Cast` to a type that represents every number of its operand, when another `Cast` follows.
 
-    Where that leads back to the first type both go. The first one stays for its other readers, where it has any.
+    If the second returns to the original type, both are removed. The first one stays for its other readers, where it
+    has any.
     """
 
     opsets = "6-"
     peers = {"onnxruntime": "CastChainElimination", "onnxscript": "CastCast"}
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """How the first one rounds does not matter, as it does not."""
+        """The rounding mode of the first one does not matter, since it is exact."""
         first = op.Cast(x, to=Attr("middle"), _shared=True, _other_attrs=True)
         return op.Cast(first, to=Attr("last"), _other_attrs=True)
 
@@ -79,13 +80,13 @@ class FuseConsecutiveCasts(PatternRule):
 
 _COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 _EXACT: dict[int | None, int] = {T.FLOAT: 2**24, T.DOUBLE: 2**53}
-"""The first integer of a type of floats that one beside it is rounded to."""
+"""The least integer that a neighbouring integer is rounded to, for each floating-point type."""
 
 
 class FuseCastIntoComparison(PatternRule):
-    """Compare integers with a whole number as integers, instead of making floats of them first.
+    """Compare integers with a whole number as integers, without casting them to floats.
 
-    Below where floats hold every integer, rounding leaves each number on its side.
+    The number lies where floats represent every integer, so rounding leaves each integer on its side of the number.
     """
 
     opsets = "9-"

@@ -14,9 +14,10 @@ from graphopt_passes.layout.axes import ConvertLayerNormalizationAxis
 
 
 class ConvertChannelNormalizationToLast(Weighed, ConvertLayerNormalizationAxis):
-    """Compute a normalization over channels that is written out by `LayerNormalization` between two `Transpose`.
+    """Replace a written-out normalization over channels with `LayerNormalization` between two `Transpose`.
 
-    It is `convert_layer_normalization_axis` where no layout is chosen, and comes before its reductions are other forms.
+    This is `convert_layer_normalization_axis` where no layout is chosen; it runs before other passes change the
+    reductions.
     """
 
     level = Level.EXTENDED
@@ -31,11 +32,11 @@ class ConvertChannelNormalizationToLast(Weighed, ConvertLayerNormalizationAxis):
 
 
 class ConvertGroupsToInstanceNormalization(Weighed, PatternRule):
-    """Compute a normalization of groups of channels that come last by `InstanceNormalization` between two `Transpose`.
+    """Replace a written-out group normalization, channels last, with `InstanceNormalization` between two `Transpose`.
 
     Keras writes it out, with axes on both sides of the groups, along which the reductions of ONNX Runtime are slow. One
-    thread takes 45 us in place of 280 for 32x32 pixels of 16 channels in 4 groups, 254 in place of 1421 for 64x64 of
-    32 in 8. Channels, then positions are the order that convolutions have, so that these `Transpose` meet theirs.
+    thread takes 45 us instead of 280 for 32x32 pixels of 16 channels in 4 groups, 254 instead of 1421 for 64x64 of 32
+    in 8. Channels before positions is the order of convolutions, so these `Transpose` nodes meet theirs.
     """
 
     level = Level.EXTENDED
@@ -52,7 +53,7 @@ class ConvertGroupsToInstanceNormalization(Weighed, PatternRule):
             raise Decline("the axes of {} that are normalized do not lie on both sides of one", m.x.name)
         batch, groups = m.x.dims()[0], m.x.size(kept[1])
         size = size_of(m.x)
-        # Of no numbers the kernel reads the first one, which ends the process.
+        # The kernel reads the first element even of an empty tensor, which crashes the process.
         if 0 in (batch, groups, *map(m.x.size, axes)):
             raise Decline("{} is empty", m.x.name)
         self.weigh(rw, {"kernel": 7, "element": 3 * size, "reduce": 2 * size}, {"kernel": 5, "element": 3 * size})

@@ -1,4 +1,4 @@
-"""Channels put in another order beside a convolution, whose weights take it in."""
+"""Channel permutations before or after a convolution, folded into its weights."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _MOST_CHANNELS = 1 << 16
 
 
 def check_count(channels: int) -> None:
-    """Decline to write down the order of more channels than any model has; one need only state to have them."""
+    """Decline to write out the order of more channels than any real model has; a model need only declare them."""
     if channels > _MOST_CHANNELS:
         raise Decline("{} channels are too many to state their order", channels)
 
 
 def _reading(node: Node, ordered: Gather, rw: Rewriter) -> Value:
-    """A convolution of all channels of a value, in the order that they had before it read them."""
+    """The convolution `node`, reading the channels in the order that they have before `ordered` permutes them."""
     conv, order = Convolution.of(node), ordered.from_front()
     kernel, count = conv.kernel.array(), ordered.x.size(1)
     if conv.group != 1:
@@ -38,12 +38,12 @@ def _reading(node: Node, ordered: Gather, rw: Rewriter) -> Value:
 
 
 class FuseGatherIntoConv(PatternRule):
-    """Let a `Conv` with constant weights read the channels in the order in which they are.
+    """Fold a `Gather` that permutes channels into the `Conv` with constant weights after it.
 
-    The `Gather` before it takes each channel once, in a constant order; the convolution has one group.
+    The `Gather` takes each channel once, in a constant order; the convolution has one group.
     """
 
-    numerics = Numerics.ROUNDING  # it adds up the channels in another order
+    numerics = Numerics.ROUNDING  # it adds the channels in another order
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
         return op.Conv(op.Gather(x, ..., _bind="gather"), ...)
@@ -56,14 +56,14 @@ class FuseGatherIntoConv(PatternRule):
 
 
 _MOST_BETWEEN = 4
-"""Elementwise operators that may stand between the convolution and the shuffle."""
+"""The most elementwise operators between the convolution and the shuffle."""
 
 
 class FuseChannelShuffleIntoConv(OpRule):
-    """Let a convolution read or give its channels in the order that a channel shuffle puts them in.
+    """Fold a channel shuffle into the weights of the convolution before or after it.
 
     A shuffle is a `Reshape` of the channels to groups, a `Transpose` of groups and members, and a `Reshape` back. The
-    convolution before it, elementwise operators in between, or the one behind it has one group and constant weights.
+    convolution, before the shuffle and elementwise operators or right after it, has one group and constant weights.
     """
 
     # No pattern: any number of elementwise operators may stand between the convolution and the shuffle.
@@ -71,10 +71,10 @@ class FuseChannelShuffleIntoConv(OpRule):
     sources = ("Reshape", "Transpose")
     needs = (("Conv",), ("Reshape",), ("Transpose",))
     opsets = "7-"
-    numerics = Numerics.ROUNDING  # it adds up the channels in another order
+    numerics = Numerics.ROUNDING  # it adds the channels in another order
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Put the weights in the other order: of the inputs of a `Conv`, or of the outputs of one before."""
+        """Permute the input channels of a `Conv` after the shuffle, or the output channels of one before it."""
         if node.op == "Reshape":
             return rw.replace(node, [_giving(node, rw)])
         value = node.operand(0)
@@ -85,7 +85,7 @@ class FuseChannelShuffleIntoConv(OpRule):
 
 
 def _giving(node: Node, rw: Rewriter) -> Value:
-    """What a shuffle gives, from a convolution that gives its channels in that order."""
+    """The result of a shuffle, from a convolution that produces its channels in the shuffled order."""
     shuffle = shuffled(node.result, node)
     between: list[Node] = []
     value = shuffle.x
@@ -104,7 +104,7 @@ def _giving(node: Node, rw: Rewriter) -> Value:
 
 
 def _check_fixed(node: Node) -> None:
-    """Decline where the weights of a convolution cannot be put in another order."""
+    """Decline if the weights of a convolution cannot be permuted."""
     weight = node.operand(1)
     if node.attr("group", 1) != 1:
         raise Decline("the convolution has {} groups", node.attr("group", 1))
@@ -114,7 +114,7 @@ def _check_fixed(node: Node) -> None:
 
 
 def shuffled(value: Value, reader: Node) -> Gather:
-    """A shuffled image, as the channels of the image at each place; declines without a reason for anything else."""
+    """A channel shuffle as a `Gather` of the image before it; declines without a reason for anything else."""
     last = value.source("Reshape", reader=reader)
     transpose = last.operand(0).source("Transpose", reader=last)
     first = transpose.operand(0).source("Reshape", reader=transpose)
@@ -138,9 +138,9 @@ def shuffled(value: Value, reader: Node) -> Gather:
 
 
 def _one_batch(images: Sequence[tuple[Any, ...]]) -> bool:
-    """Whether images of equal channels, heights and widths, reshaped from one another, are equally many."""
+    """Whether images of equal channels, heights and widths, reshaped from one another, have the same batch size."""
     first = images[0]
     if first[0] is not None and all(image[0] == first[0] for image in images):
         return True
-    # A Reshape gives the batch a name of its own, or none; numbers as many as before make as many images.
+    # A Reshape may rename the batch dimension or lose it; as many elements as before make as many images.
     return all(isinstance(dim, int) and dim > 0 for dim in first[1:])

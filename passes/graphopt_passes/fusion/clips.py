@@ -1,4 +1,4 @@
-"""Lower and upper bounds that follow each other."""
+"""Consecutive lower and upper bounds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphopt.rewrite import Numerics, PatternRule, Rewriter, Value
 
 
 class JoinBounds(PatternRule):
-    """Join an operator that keeps a value within bounds and one before it into one, as their view says.
+    """Fuse an operator that bounds a value with another one before it, as their view composes them.
 
     Attributes:
         before: for each operator, those that may come before it.
@@ -35,7 +35,7 @@ class JoinBounds(PatternRule):
 
 
 class FuseConsecutiveClips(JoinBounds):
-    """Join two `Clip` with constant bounds into one."""
+    """Fuse two `Clip` with constant bounds into one."""
 
     opsets = "6-"
     before = {"Clip": ("Clip",)}
@@ -43,7 +43,7 @@ class FuseConsecutiveClips(JoinBounds):
 
 
 class FuseReluIntoClip(JoinBounds):
-    """Join `Relu` and `Clip` with constant bounds, in either order, into one `Clip`.
+    """Fuse `Relu` and `Clip` with constant bounds, in either order, into one `Clip`.
 
     A `Min` or `Max` with one constant number counts as a `Clip`.
     """
@@ -59,7 +59,7 @@ class FuseReluIntoClip(JoinBounds):
 
 
 class FuseMinMaxIntoClip(JoinBounds):
-    """Join `Min` and `Max` with one constant number each, in either order, into one `Clip`."""
+    """Fuse `Min` and `Max` with one constant number each, in either order, into one `Clip`."""
 
     opsets = "8-"
     before = {"Max": ("Max", "Min"), "Min": ("Max", "Min")}

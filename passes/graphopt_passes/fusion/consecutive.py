@@ -1,4 +1,4 @@
-"""Two operators of a kind in a row that are one."""
+"""Two consecutive operators of one kind, fused into one."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from graphopt_passes.fusion.reshaped_matmul import must_be
 
 
 class Consecutive(PatternRule):
-    """Join an operator and one of its kind that it reads, as their view says.
+    """Fuse an operator with the one of the same kind before it, as their view composes them.
 
     Attributes:
         view: the view of the operators.
-        kinds: the operators; where nothing is said, the one that the view is called after.
+        kinds: the operators; by default the one that the view is named after.
         alone: whether nothing else may read the first one; otherwise it stays for its other readers.
     """
 
@@ -43,7 +43,7 @@ class Consecutive(PatternRule):
 
 
 class FuseConsecutiveGathers(Consecutive):
-    """Join two `Gather` at constant positions into one, where the second takes of the positions of the first.
+    """Fuse two `Gather` with constant indices into one, where the second selects among the positions of the first.
 
     The first one stays for its other readers, where it has any.
     """
@@ -52,11 +52,11 @@ class FuseConsecutiveGathers(Consecutive):
 
 
 class FuseConsecutiveSlices(Consecutive):
-    """Join two `Slice` with constant bounds into one.
+    """Fuse two `Slice` with constant bounds into one.
 
-    On different axes always; on the same axis where its size is known, or with steps of 1 and bounds from the front.
-    Nothing but slices may read the first one: for others it would stay, and rotary embeddings of a part of the rows
-    would no longer turn the value that they add to.
+    On different axes always; on the same axis if its size is known, or with steps of 1 and bounds counted from the
+    front. Only slices may read the first one: it would stay for other readers, and rotary embeddings of some of the
+    rows would no longer rotate the value that they add to.
     """
 
     view = Slice
@@ -70,7 +70,7 @@ class FuseConsecutiveSlices(Consecutive):
 
 
 class FuseConsecutiveSqueezes(Consecutive):
-    """Join two `Squeeze` into one.
+    """Fuse two `Squeeze` into one.
 
     The first one stays for its other readers, where it has any.
     """
@@ -80,7 +80,7 @@ class FuseConsecutiveSqueezes(Consecutive):
 
 
 class FuseConsecutiveUnsqueezes(Consecutive):
-    """Join two `Unsqueeze` into one.
+    """Fuse two `Unsqueeze` into one.
 
     The first one stays for its other readers, where it has any.
     """
@@ -94,7 +94,7 @@ class FuseConsecutiveUnsqueezes(Consecutive):
 
 
 class FuseConsecutiveTransposes(Consecutive):
-    """Join two `Transpose` into one, or into none where they cancel.
+    """Fuse two `Transpose` into one, or into none where they cancel.
 
     With permutations `p` and then `q` the result has the permutation `p[q[i]]`; a missing `perm` reverses the axes.
     The first one stays for its other readers, where it has any.
@@ -110,11 +110,11 @@ class FuseConsecutiveTransposes(Consecutive):
 
 
 class FuseConsecutiveReduce(Consecutive):
-    """Join two reductions of the same kind into one over the axes of both.
+    """Fuse two reductions of the same kind into one over the axes of both.
 
-    Sums, means, products and norms of floats; those of integers may be rounded in between, or leave their range, and
-    what ONNX Runtime makes of that is no part of a longer sum. Sums and products of truth values do neither.
-    Both keep their axes, or neither does; or the second drops all that the first kept.
+    Sums, means, products and norms of floats. Integers may be rounded or overflow in between, where ONNX Runtime's
+    result differs from that of one longer reduction; sums and products of cast booleans do neither. Both reductions
+    keep their axes, or neither does; or the second drops all that the first kept.
     """
 
     kinds = ("ReduceL1", "ReduceL2", "ReduceMean", "ReduceProd", "ReduceSum")
@@ -124,17 +124,17 @@ class FuseConsecutiveReduce(Consecutive):
 
 
 _REDUCING = tuple(sorted(REDUCTIONS | POSITIONS))
-"""Positions of the largest or smallest count as reductions."""
+"""`ArgMax` and `ArgMin` count as reductions."""
 
 
 class _ReducedAxes(PatternRule):
-    """Let a reduction do what an operator behind it does to the axes that it reduced.
+    """Fold an operator that restores or drops the axes of a reduction into that reduction.
 
     Attributes:
-        view: of the operator that names the axes; a reshape may do the same by their sizes.
+        view: the view of the operator that names the axes; a reshape may do the same by stating sizes.
         reshapes: the reshapes.
-        keeps: whether the axes are there in the end.
-        said: what becomes of the axes.
+        keeps: whether the result has the reduced axes.
+        said: what happens to the axes, for the reason of a decline.
     """
 
     view: ClassVar[Any]
@@ -160,7 +160,7 @@ class _ReducedAxes(PatternRule):
         return reduction.keeping(self.keeps).write(rw)
 
     def sizes(self, dims: Sequence[Dim], axes: Sequence[int]) -> Iterator[Dim]:
-        """Those of the result of what has these, with the axes as they are to be in the end."""
+        """The sizes of the result for an operand of sizes `dims`, with the reduced axes kept or dropped."""
         for axis, dim in enumerate(dims):
             if axis not in axes:
                 yield dim
@@ -169,24 +169,24 @@ class _ReducedAxes(PatternRule):
 
 
 class FuseConsecutiveReduceUnsqueeze(_ReducedAxes):
-    """Let a reduction keep its axes instead of putting them back with `Unsqueeze` or `Reshape`."""
+    """Let a reduction keep its axes instead of restoring them with `Unsqueeze` or `Reshape`."""
 
     view, keeps, said = Unsqueeze, True, "come back"
     peers = {"onnxoptimizer": "fuse_consecutive_reduce_unsqueeze", "onnxslim": "FusionReduce"}
 
 
 class FuseConsecutiveReduceSqueeze(_ReducedAxes):
-    """Let a reduction drop its axes instead of taking them away with `Squeeze`, `Reshape` or `Flatten`."""
+    """Let a reduction drop its axes instead of removing them with `Squeeze`, `Reshape` or `Flatten`."""
 
     view, keeps, said = Squeeze, False, "go"
     reshapes = ("Flatten", "Reshape")
 
 
 class FuseConsecutiveLogSoftmax(PatternRule):
-    """Join `Softmax` and `Log` into `LogSoftmax`.
+    """Fuse `Softmax` and `Log` into `LogSoftmax`.
 
-    Where `Softmax` rounds to zero the logarithm is minus infinity, and `LogSoftmax` gives the right finite number: more
-    exact, but not the same, so it takes `numerics="fast"`.
+    Where `Softmax` underflows to zero the logarithm is minus infinity, and `LogSoftmax` gives the right finite number:
+    more accurate, but not the same, so it takes `numerics="fast"`.
     """
 
     numerics = Numerics.FAST
@@ -200,14 +200,14 @@ class FuseConsecutiveLogSoftmax(PatternRule):
 
 
 _MOST_BYTES = 1 << 20
-"""Constants that take more are not computed ahead."""
+"""Larger constants are not folded."""
 
 Part = Callable[[Value, Node], Node]
-"""The operator of the same kind that an operand of one comes from and goes away with; declines where there is none."""
+"""Gives the producer of an operand of a node, if it is of the node's kind and fuses with it; declines otherwise."""
 
 
 def _leaves(node: Node, part: Part) -> tuple[list[Value], Decline]:
-    """What a whole tree of operators of one kind reads, and why one of its operands is no branch."""
+    """The leaves of a tree of operators of one kind, and a reason why one of them is no branch."""
     leaves: list[Value] = []
     tries = Tries()
     waiting = [(value, node) for value in reversed(node.operands)]
@@ -222,16 +222,16 @@ def _leaves(node: Node, part: Part) -> tuple[list[Value], Decline]:
 
 
 def _is_branch(node: Node, part: Part) -> bool:
-    """Whether another operator collects this one with its tree: from the inside out takes quadratic time."""
+    """Whether another operator fuses this one as part of its tree; fusing bottom-up takes quadratic time."""
     with suppress(Decline):
         return node.result.one_use and part(node.result, next(iter(node.result.users))) is node
     return False
 
 
 class FuseConsecutiveConcats(OpRule):
-    """Let a `Concat` read the parts of a `Concat` along the same axis that only it reads."""
+    """Fuse a `Concat` into the `Concat` along the same axis that alone reads it."""
 
-    # No pattern: whole trees of them are joined at once, whichever operands are joined in turn.
+    # No pattern: a whole tree of `Concat` is fused at once, at any operands.
     ops = ("Concat",)
     sources = ("Concat",)
     opsets = "4-"
@@ -247,7 +247,7 @@ class FuseConsecutiveConcats(OpRule):
 
 
 def _joined(value: Value, node: Node) -> Node:
-    """The `Concat` along the same axis that an operand of a `Concat` comes from."""
+    """The `Concat` along the same axis that computes an operand of a `Concat`."""
     if node.op != "Concat":
         raise Decline
     inner = value.sole_source("Concat", reader=node)
@@ -258,17 +258,17 @@ def _joined(value: Value, node: Node) -> Node:
 
 
 class FuseConsecutiveMinMax(OpRule):
-    """Join `Min` of `Min`, or `Max` of `Max`, into one of all their operands, the constant ones made one."""
+    """Fuse nested `Min`, or nested `Max`, into one of all their operands, with the constants folded into one."""
 
-    # No pattern: whole trees of them are joined at once, whichever operands are one.
+    # No pattern: a whole tree of them is fused at once, at any operands.
     ops = ("Max", "Min")
     sources = ("Max", "Min")
     opsets = "8-"
-    numerics = Numerics.ROUNDING  # of two zeros either may be found
+    numerics = Numerics.ROUNDING  # of 0 and -0 either may be the result
     peers = {"onnxscript": ("FuseSuccessiveMin", "FuseSuccessiveMax")}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Collect the operands of an inner one; of a whole tree of them where nothing is constant."""
+        """Fuse one inner operator, or a whole tree if no operand is constant."""
         value = next((value for value in node.operands if value.made_by(node.op)), node.operand(0))
         inner = value.sole_source(node.op, reader=node)
         if _is_branch(node, _of_variables):
@@ -280,7 +280,7 @@ class FuseConsecutiveMinMax(OpRule):
 
 
 def _of_variables(value: Value, node: Node) -> Node:
-    """The same operator that an operand of one comes from, both of variables alone."""
+    """The producer of an operand, if it is the same operator and neither has constant operands."""
     inner = value.sole_source(node.op, reader=node)
     if any(each.is_const for each in (*node.operands, *inner.operands)):
         raise Decline
@@ -288,7 +288,7 @@ def _of_variables(value: Value, node: Node) -> Node:
 
 
 def _with_one_constant(operands: list[Value], op: str) -> list[Value | np.ndarray]:
-    """The operands with all that is constant computed ahead."""
+    """The operands, with the constant ones folded into one."""
     plain = [v for v in dict.fromkeys(operands) if not v.is_const]
     constants = [v for v in dict.fromkeys(operands) if v.is_const]
     if len(constants) < 2:

@@ -1,4 +1,4 @@
-"""Arithmetic with constants in a row, and quotients."""
+"""Consecutive arithmetic with constants, and products with a reciprocal."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter
 from graphopt_passes.fusion.gelu import completes_gelu
 
 _NEAR = 2.0**16
-"""A factor between this and its reciprocal takes no number out of the range of float32 that is used in earnest."""
+"""A factor between this and its reciprocal keeps every number of practical size in the range of float32."""
 
 
 def _two_in_a_row(op: OpBuilder, x: Pattern, *ops: str) -> Pattern:
-    """Two operators with a constant each; the constant may stand on the left where that is the same."""
+    """Two consecutive operators with a constant each, which may be the left operand of a commutative one."""
     either = op.AnyOf(*ops)
     return either(either(x, Const("one", silent=True), _bind="first"), Const("two", silent=True))
 
 
 def _constants(m: Match) -> tuple[np.ndarray, np.ndarray]:
-    """The two constants, one of which has the shape of both together; the result would be larger else."""
+    """The two constants, one of which must have their broadcast shape; otherwise the new constant would be larger."""
     one, two = m.one.array(), m.two.array()
     if one.dtype.kind not in "iu" and m.x.dtype not in FLOAT_TYPES:
         raise Decline("the element type of {} is not known", m.x.name)
@@ -31,11 +31,11 @@ def _constants(m: Match) -> tuple[np.ndarray, np.ndarray]:
 
 
 class FuseConsecutiveMul(PatternRule):
-    """Join two multiplications or divisions by constants into one.
+    """Fuse two multiplications or divisions by constants into one.
 
-    Where one makes numbers larger and the other smaller, they must be near 1, as in the `* n / (n - 1)` of a variance,
-    and half precision declines: what overflows or vanishes on the way does not any more. Integers are only multiplied.
-    The 0.5 of a written-out Gelu stays, so that runtimes recognize it.
+    If one makes numbers larger and the other smaller, both must be near 1, as in the `* n / (n - 1)` of a variance, and
+    float16 declines: an intermediate overflow or underflow would disappear. Integers are only multiplied. The 0.5 of a
+    written-out Gelu stays, so that runtimes recognize it.
     """
 
     opsets = "7-"
@@ -66,7 +66,7 @@ class FuseConsecutiveMul(PatternRule):
 
 
 def _check_direction(factors: list[np.ndarray], *, narrow: bool) -> None:
-    """Decline unless both factors make numbers larger, or both smaller, or neither moves them far in a wide range."""
+    """Decline unless both factors make numbers larger, or both smaller, or both are near 1 in a wide type."""
     sizes = [np.abs(f) for f in factors]
     if not all(np.isfinite(s).all() for s in sizes):
         raise Decline("the constants give infinities or NaN")
@@ -77,17 +77,17 @@ def _check_direction(factors: list[np.ndarray], *, narrow: bool) -> None:
 
 
 def _vanishes(factors: list[np.ndarray], product: np.ndarray) -> bool:
-    """Whether a number became so small that it loses digits."""
+    """Whether a product is zero, or so small that it loses digits."""
     tiny = 2.0 ** (-14 if product.dtype == np.float16 else -126)
     exact = factors[0] * factors[1]
     return bool(((exact != 0) & (np.abs(product.astype(np.float64)) < tiny)).any() or (~exact.astype(bool)).any())
 
 
 class FuseConsecutiveAdd(PatternRule):
-    """Join two additions or subtractions of constants into one.
+    """Fuse two additions or subtractions of constants into one.
 
-    The two must not cancel each other, since what they round away in between would come back. Nor may they be added to
-    a third constant, which may cancel the first: that is for folding.
+    The two must not cancel: the digits that the intermediate result loses by rounding would reappear. Nor may they be
+    added to a third constant, which may cancel the first: that is left to constant folding.
     """
 
     opsets = "7-"
@@ -113,10 +113,10 @@ class FuseConsecutiveAdd(PatternRule):
 
 
 class FuseDivMul(PatternRule):
-    """Divide by a number instead of multiplying by its reciprocal, which is a `Reciprocal` or a `Div` of 1.
+    """Replace a multiplication by a reciprocal, which is a `Reciprocal` or a `Div` of 1, with a division.
 
-    The reciprocal of a denormal number overflows, below 2^-128 in 32 bits and 2^-16 in 16: there the product is an
-    infinity, or NaN where the other factor is 0, and the quotient the number that exact arithmetic gives.
+    The reciprocal of a denormal number overflows, below 2^-128 in float32 and 2^-16 in float16: there the product is
+    infinite, or NaN where the other factor is 0, while the quotient is correct.
     """
 
     opsets = "7-"

@@ -12,13 +12,13 @@ _TYPES = frozenset({T.FLOAT, T.DOUBLE, T.FLOAT16, T.INT32, T.INT64, T.UINT32, T.
 
 
 class ReplaceEinsumWithMatmul(OpRule):
-    """Write an `Einsum` of two operands that is a batched matrix product as `MatMul`.
+    """Replace an `Einsum` of two operands that is a batched matrix product with `MatMul`.
 
-    The batch letters come first and in one order; the last two of each operand, and of the result, may stand either way
-    round, which takes a `Transpose`. ONNX Runtime takes 1.2 to 2 times as long for the `Einsum`.
+    The batch letters come first, in the same order; the last two letters of each operand, and of the result, may be in
+    either order, which takes a `Transpose`. ONNX Runtime takes 1.2 to 2 times as long for the `Einsum`.
     """
 
-    # No pattern: what there is to match stands in the equation.
+    # No pattern: the equation determines the match.
     ops = ("Einsum",)
     opsets = "12-"
     numerics = Numerics.ROUNDING
@@ -35,13 +35,13 @@ class ReplaceEinsumWithMatmul(OpRule):
 
 
 def _turned(value: Value, letters: str, turned: bool, rw: Rewriter) -> Value:
-    """An operand, with its last two axes swapped if it is to be `turned`."""
+    """An operand, with its last two axes swapped if `turned` is set."""
     *batch, row, column = range(len(letters))
     return rw.op("Transpose", value, perm=(*batch, column, row)) if turned else value
 
 
 def _summed(view: Einsum) -> str:
-    """The letter that is summed over in a product of the matrices that the last two letters of each operand are."""
+    """The letter that is summed over; declines unless the last two letters of each operand form a matrix product."""
     batch, row, column = view.out[:-2], view.out[-2:-1], view.out[-1:]
     inner = view.first[-2:].replace(row, "")
     is_product = len(inner) == 1 and len({*view.out, inner}) == len(batch) + 3

@@ -1,4 +1,4 @@
-"""Matrix products of rows that are flattened in another order of axes."""
+"""Matrix products of rows that are flattened in another axis order."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
 
 
 class FuseTransposeIntoFlattenedGemm(PatternRule):
-    """Put the rows of a constant matrix in the order that its operand has before a `Transpose` that is flattened.
+    """Fold a `Transpose` that is flattened for a matrix product into the row order of the constant matrix.
 
     TensorFlow flattens images with the channels last, so that a `Transpose` stands between the convolutions and the
-    first dense layer. The batch stays in front.
+    first dense layer. The batch axis must stay first.
     """
 
     opsets = "7-"

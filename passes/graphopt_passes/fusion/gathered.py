@@ -1,4 +1,4 @@
-"""Arithmetic on what is gathered from a constant table."""
+"""Arithmetic on values gathered from a constant table."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 _ARITHMETIC = {"Add": np.add, "Div": np.divide, "Mul": np.multiply, "Sub": np.subtract}
 
 _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
-"""Not halves: the runtime computes these in 32 bits, and does not round, or overflow, where it goes on in them."""
+"""Not float16: the runtime computes it in float32, without rounding or overflow between consecutive operators."""
 
 
 class FuseArithmeticIntoGather(OpRule):
-    """Add constants to a constant table, or multiply it, instead of what is gathered from it.
+    """Fold arithmetic with a constant on the result of a `Gather` into its constant table.
 
-    Embeddings are scaled by the root of their size like this. One number for all, or one for each position along the
-    axes behind that of the positions. Nothing else may read the table.
+    Embeddings are scaled by the square root of their size like this. The constant is one number, or varies only along
+    the axes after the gathered one. Nothing else may read the table.
     """
 
     # No pattern: the constant may stand on either side of four operators.
@@ -42,7 +42,7 @@ class FuseArithmeticIntoGather(OpRule):
 
 
 def _of_each_position(constant: Value, behind: tuple[int, ...], gathered: Value) -> np.ndarray:
-    """A constant that is the same at all positions and stretches nothing, along the axes behind these."""
+    """A constant that is the same at all gathered positions and broadcasts into the axes `behind` them."""
     sizes = constant.sizes()
     if len(sizes) > len(gathered.dims()):
         raise Decline("{} has more axes than {}", constant.name, gathered.name)

@@ -1,4 +1,4 @@
-"""`Gelu` that is written out, whichever way its factors are multiplied."""
+"""Written-out `Gelu`, with its factors multiplied in any order."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from graphopt.rewrite import Decline, Node, Numerics, PatternRule, Rewriter, Val
 
 
 def gelu_by_erf(op: OpBuilder, x: Pattern) -> Pattern:
-    """`x * (1 + erf(x / sqrt(2)))`, times a scale, which is 0.5 where nothing of it went into weights.
+    """`scale * x * (1 + erf(x / sqrt(2)))`; the scale is 0.5 unless a part of it went into weights.
 
-    JAX has `erfc(-x / sqrt(2))` for the sum, which is 1 minus the curve of what is negated.
+    JAX writes the sum as `erfc(-x / sqrt(2))`, which is `1 - erf(-x / sqrt(2))`.
     """
     negated = op.Erf(Product(x, scale=-math.sqrt(0.5)))
     return Either(
@@ -24,7 +24,7 @@ def gelu_by_erf(op: OpBuilder, x: Pattern) -> Pattern:
 
 
 def gelu_by_tanh(op: OpBuilder, x: Pattern) -> Pattern:
-    """`x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))`, times a scale."""
+    """`scale * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))`."""
     root = math.sqrt(2 / math.pi)
     cubic = Product(op.Add(x, Product(x, x, x, scale=0.044715)), scale=root)
     factored = Product(x, op.Add(1.0, Product(x, x, scale=0.044715)), scale=root)
@@ -32,18 +32,18 @@ def gelu_by_tanh(op: OpBuilder, x: Pattern) -> Pattern:
 
 
 def _gated(op: OpBuilder, x: Pattern, curve: Pattern) -> Pattern:
-    """`x * (1 + curve)`, times a scale; or `x * (0.5 + 0.5 * curve)`, which has none."""
+    """`scale * x * (1 + curve)`, or `x * (0.5 + 0.5 * curve)`."""
     halved = Product(x, op.Add(0.5, Product(curve, scale=0.5)))
     return Either(Product(x, op.Add(1.0, curve), scale="scale"), halved)
 
 
 def is_halved(m: Match) -> bool:
-    """Whether a product is half of the curve's, as it is in `Gelu`."""
+    """Whether the scale of a written-out Gelu is 0.5, as in `Gelu`."""
     return m.scale is None or close(m.scale, 0.5)
 
 
 class FuseGelu(PatternRule):
-    """Recognize `Gelu`, with `Erf` or in the approximation with `Tanh`, in whatever order its factors are multiplied.
+    """Recognize `Gelu`, with `Erf` or approximated with `Tanh`, with its factors multiplied in any order.
 
     `0.5 * x * (1 + erf(x / sqrt(2)))` and `0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))`, for float32;
     `0.5` may be multiplied into the sum.
@@ -64,7 +64,7 @@ class FuseGelu(PatternRule):
 
 
 def with_any_scale(gelu: Value, m: Match, rw: Rewriter) -> Value:
-    """What a product is that has another factor than 0.5, which may have gone into weights."""
+    """`2 * scale * Gelu(x)`, where the scale is not 0.5 since a part of it went into weights."""
     if is_halved(m):
         return gelu
     reader = m.root.result.read_by("Mul", "Div")
@@ -74,7 +74,7 @@ def with_any_scale(gelu: Value, m: Match, rw: Rewriter) -> Value:
 
 
 def completes_gelu(node: Node) -> bool:
-    """Whether a product is the last of a written-out Gelu: one by 0.5 of what `Erf` or `Tanh` gates."""
+    """Whether a node is the last product of a written-out Gelu: `0.5 * x * (1 + curve)`, with `Erf` or `Tanh`."""
     above = [maker for value in node.operands if (maker := value.made_by("Mul", "Div"))]
     if not any(_gates(value) for reader in (node, *above) for value in reader.operands):
         return False
@@ -83,7 +83,7 @@ def completes_gelu(node: Node) -> bool:
 
 
 def _gates(value: Value) -> bool:
-    """Whether 1 is added to an `Erf` or `Tanh`."""
+    """Whether a value is 1 plus an `Erf` or `Tanh`."""
     add = value.made_by("Add")
     pairs = (add.operands, add.operands[::-1]) if add is not None else ()
     return any(curve.made_by("Erf", "Tanh") and number(one) == 1.0 for curve, one in pairs)

@@ -1,4 +1,4 @@
-"""Matrix products of two dimensions, with a bias and with transposed operands."""
+"""Two-dimensional matrix products, with a bias and with transposed operands."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from graphopt.operators.linear import joint_shape, narrowed
 from graphopt.rewrite import Decline, Numerics, OpRule, Outcome, PatternRule, Rewriter, Tries
 
 _MOST_BYTES = 1 << 20
-"""A larger bias is not written a second time with the other sign."""
+"""A larger bias is not duplicated with the opposite sign."""
 
 
 class FuseMatmulAddBiasIntoGemm(PatternRule):
-    """Join a `MatMul` of two matrices and the addition of a bias into one `Gemm`.
+    """Fuse a `MatMul` of two matrices and the addition of a bias into one `Gemm`.
 
     The bias need not be constant and may stand on either side; its shape must be known to broadcast into the product's.
-    A constant that is subtracted counts as its opposite.
+    A constant that is subtracted is negated.
     """
 
     opsets = "7-"
@@ -58,7 +58,7 @@ def _check_bias(bias: Value, size: tuple[Dim, ...]) -> None:
 
 
 class FuseTransposeIntoGemm(OpRule):
-    """Let a `Gemm` read an operand transposed instead of transposing it first.
+    """Fold the `Transpose` of an operand of `Gemm` into `transA` or `transB`.
 
     The `Transpose` stays for its other readers, where it has any.
     """
@@ -66,7 +66,7 @@ class FuseTransposeIntoGemm(OpRule):
     # No pattern: either operand or both may be transposed.
     ops = ("Gemm",)
     sources = ("Transpose",)
-    numerics = Numerics.ROUNDING  # kernels add up in another order
+    numerics = Numerics.ROUNDING  # kernels add in another order
     peers = {
         "onnxoptimizer": "fuse_transpose_into_gemm",
         "onnxruntime": "GemmTransposeFusion",
@@ -87,9 +87,9 @@ class FuseTransposeIntoGemm(OpRule):
 
 
 class FuseSumIntoGemm(PatternRule):
-    """Let a `Gemm` without a bias add what is added to its result by an `Add`, or by a `Sum` of two.
+    """Fold an `Add`, or a `Sum` of two operands, into the `Gemm` without a bias before it.
 
-    What is added need not be constant; its shape must be known to broadcast into that of the product.
+    The addend need not be constant; its shape must be known to broadcast into that of the product.
     """
 
     opsets = "11-"
@@ -97,7 +97,7 @@ class FuseSumIntoGemm(PatternRule):
     peers = {"onnxruntime": "GemmSumFusion"}
 
     def pattern(self, op: OpBuilder, a: Pattern, b: Pattern, addend: Pattern) -> Pattern:
-        """`alpha a b + addend`, the operands perhaps transposed."""
+        """`alpha a b + addend`, with `a` and `b` possibly transposed."""
         gemm = op.Gemm(a, b, None, _bind="gemm", _other_attrs=True)
         return Either(op.Add(gemm, addend), op.Sum(gemm, addend), op.Sum(addend, gemm))
 
@@ -107,17 +107,17 @@ class FuseSumIntoGemm(PatternRule):
 
 
 class FuseBiasesOfSum(PatternRule):
-    """Add the biases of two matrix products at once where the products are added.
+    """Fold the biases of two matrix products into one where the products are added.
 
     `(a b + one) + (c d + two)` becomes `a b + (c d + (one + two))`. That leaves no `Add` of two `Gemm`, and one fewer
-    of two `MatMul` of more axes: gates of recurrent cells, additive attention, the sum of a linear and a deep part.
+    of two `MatMul` of higher rank: gates of recurrent cells, additive attention, the sum of a linear and a deep part.
     """
 
     opsets = "7-"
     numerics = Numerics.ROUNDING
 
     def pattern(self, op: OpBuilder) -> Pattern:
-        """Two products of a kind, each with a constant bias."""
+        """Two products of the same kind, each with a constant bias."""
         kinds = [
             (
                 op.Gemm(Var(), Var(), Const(bias, silent=True), _bind=product, _other_attrs=True),
@@ -141,7 +141,7 @@ class FuseBiasesOfSum(PatternRule):
 
 
 def _sum_of_biases(m: Match) -> np.ndarray:
-    """Both biases as one constant, that is no larger than the larger of them."""
+    """The sum of both biases as one constant, no larger than the larger of them."""
     arrays = m.one.array(), m.two.array()
     if m.one.dtype not in FLOAT_TYPES:
         raise Decline("{} holds no floats", m.one.name)

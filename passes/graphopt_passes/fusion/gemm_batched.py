@@ -1,4 +1,4 @@
-"""Products of more than two dimensions with a bias, as one product of two dimensions between reshapes."""
+"""Matrix products of more than two dimensions with a bias, as a two-dimensional product between reshapes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from graphopt_passes.fusion.contrib.operands import ForRuntime, check_float
 from graphopt_passes.fusion.reshapes import RESHAPES
 
 _ROWS = 64
-"""`Add` takes 10 to 20 ns for each row that it repeats the bias for; with fewer rows the two `Reshape` cost as much."""
+"""`Add` takes 10 to 20 ns for each row that it broadcasts the bias to; with fewer rows two `Reshape` cost as much."""
 
 _COLUMNS = 512
-"""In wider rows the time of the product drowns what the `Add` costs."""
+"""With more columns the `Add` costs little beside the product."""
 
 
 class FuseMatmulAddBiasIntoGemmBatched(ForRuntime):
-    """Join a `MatMul` of many rows by a constant matrix and its bias into a `Gemm` between two `Reshape`.
+    """Fuse a `MatMul` of many rows by a constant matrix and its bias into a `Gemm` between two `Reshape`.
 
-    `Gemm` has a bias but only two dimensions; the `Reshape` are views. It is done where that pays: from 64 rows on,
-    not counting dimensions of unknown size, and up to 512 columns.
+    `Gemm` has a bias but only two dimensions; the `Reshape` nodes are views. This is done where it pays: from 64 rows
+    on, not counting dimensions of unknown size, and up to 512 columns.
     """
 
     peers = {"onnxsim": "fuse_matmul_add_bias_into_gemm_batched", "onnxruntime": "MatMulAddFusion"}
@@ -49,11 +49,10 @@ class FuseMatmulAddBiasIntoGemmBatched(ForRuntime):
 
 
 class FuseMatmulAddBiasIntoGemmBetweenReshapes(PatternRule):
-    """Join a `MatMul`, its bias and the reshape of their sum into a `Gemm` and that reshape.
+    """Fuse a `MatMul`, its bias and the reshape of their sum into a `Gemm` and that reshape.
 
-    `Gemm` has a bias but only two dimensions. The rows become those of a matrix by a `Reshape` that takes the place of
-    an earlier one, or that several such products share, as those for query, key and value do: there are fewer
-    operators in any case.
+    `Gemm` has a bias but only two dimensions. A `Reshape` that makes a matrix of the rows replaces an earlier one, or
+    is shared by several such products, like those for query, key and value, so that there are always fewer operators.
     """
 
     opsets = "7-"
@@ -78,7 +77,7 @@ class FuseMatmulAddBiasIntoGemmBetweenReshapes(PatternRule):
 
 
 def _is_matrix_before(matmul: Node) -> bool:
-    """Whether the rows come from a reshape that goes away, or has a matrix of theirs before it, with the product."""
+    """Whether the reshape before the product is removed with it, or reads a matrix of the same rows."""
     x = matmul.operand(0)
     reshape = x.made_by(*RESHAPES)
     if reshape is None or reshape.graph is not matmul.graph:
@@ -88,7 +87,7 @@ def _is_matrix_before(matmul: Node) -> bool:
 
 
 def _is_such_product(node: Node) -> bool:
-    """Whether a node is another product of the kind, or the reshape that one was given."""
+    """Whether a node is another product of this kind, or the reshape that was inserted before one."""
     if node.op != "MatMul":
         return node.op == "Reshape" and node.result.rank == 2 and any(user.op == "Gemm" for user in node.result.users)
     sums = [user for user in node.result.users if user.op == "Add"]
@@ -96,7 +95,7 @@ def _is_such_product(node: Node) -> bool:
 
 
 def _rows(x: Value, weight: Value) -> tuple[tuple[Dim, ...], int]:
-    """The sizes of the axes of rows, and the number of columns, of a product of three dimensions or more."""
+    """The sizes of the row axes, and the number of columns, of a product of three dimensions or more."""
     shape = x.dims()
     if len(shape) == 2:
         raise Decline
@@ -111,7 +110,7 @@ def _rows(x: Value, weight: Value) -> tuple[tuple[Dim, ...], int]:
 
 
 def _row(bias: Value, shape: Sequence[Dim], rw: Rewriter) -> Value:
-    """A bias as one row, or one number, for all rows of a product of a shape; declines where it differs by rows."""
+    """A bias as one row, or one number, for all rows of a product of `shape`; declines if rows differ."""
     dims = bias.dims()
     if len(dims) > len(shape):
         raise Decline("{} would add axes to the product", bias.name)
@@ -125,7 +124,7 @@ def _row(bias: Value, shape: Sequence[Dim], rw: Rewriter) -> Value:
 
 
 def _matrix(x: Value, weight: Value, rw: Rewriter) -> Value:
-    """The rows of a value one below the other; read before an earlier reshape, which may have been a matrix."""
+    """The rows of a value as a matrix, read from before an earlier reshape where there is one."""
     depth = weight.sizes()[0]
     earlier = x.made_by(*RESHAPES)
     if earlier is not None and earlier.graph is rw.graph:

@@ -13,10 +13,10 @@ from graphopt_passes.fusion.small_weights import check_scale
 
 
 class FuseMulIntoMatmul(PatternRule):
-    """Multiply the constant matrix of a `MatMul` by the constants that its result is multiplied or divided by.
+    """Fold constants that multiply or divide the result of a `MatMul` into its constant matrix.
 
-    One number per column, or one for all, as layer scale has them after a linear layer; a constant that is added in
-    between is multiplied too. No weight may become so small that it loses digits.
+    One number per column, or one for all, like layer scale after a linear layer; a constant that is added in between is
+    scaled too. No weight may become so small that it loses digits.
     """
 
     opsets = "7-"
@@ -57,7 +57,7 @@ def _scaled(array: np.ndarray, row: np.ndarray | float, name: str) -> np.ndarray
     """An array with its last axis scaled, in float64; declines where a number becomes too small for its type."""
     with np.errstate(all="ignore"):
         wide = array.astype(np.float64) * row
-        gone = wide.astype(array.dtype) == 0  # of which an infinity makes NaN
+        gone = wide.astype(array.dtype) == 0  # an infinite input times such a number is NaN
     smallest = np.finfo(array.dtype).tiny
     before, after = np.abs(array), np.abs(wide)
     small = ((after < smallest) & (before >= smallest)) | (gone & (before > 0))
@@ -67,17 +67,17 @@ def _scaled(array: np.ndarray, row: np.ndarray | float, name: str) -> np.ndarray
 
 
 _SMALLEST = 2.0**-20
-"""A product of scales below this is left: numbers that are small already would lose digits."""
+"""Scales with a smaller product are not fused: numbers that are small already would lose digits."""
 
 _WIDE = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.BFLOAT16})
-"""Element types whose range makes the order of scales a matter of rounding."""
+"""Element types with so wide a range that the order of scaling only affects rounding."""
 
 
 class FuseScalesOfMatmul(PatternRule):
-    """Join the multiplications of both operands of `MatMul` by one number each into one, on the left.
+    """Fuse the multiplications of both operands of `MatMul` by one number each into one, on the left.
 
-    Exporters write attention so: the root of the scale on the queries and again on the keys. Both numbers are at most
-    1, so that nothing overflows that did not before.
+    Attention is exported like this, with the square root of the scale on queries and on keys. Both numbers are at most
+    1, so that no new overflow occurs.
     """
 
     opsets = "7-"
@@ -95,7 +95,7 @@ class FuseScalesOfMatmul(PatternRule):
 
 
 def _scale(factor: Value, x: Value) -> np.ndarray:
-    """A number that scales `x`, leaves its shape as it is, and neither overflows nor loses digits at another place."""
+    """A number that scales `x` and keeps its shape, and neither overflows nor loses digits when it is moved."""
     array = factor.array()
     if array.size != 1 or len(x.dims()) < max(array.ndim, 1):
         raise Decline("{} may stretch {}", factor.name, x.name)

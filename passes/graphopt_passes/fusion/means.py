@@ -1,4 +1,4 @@
-"""Means that are written out."""
+"""Means written out as sums and quotients, or as pools."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
 class FuseReduceMean(PatternRule):
     """Recognize `ReduceMean`: a `ReduceSum` divided by the number of elements, as JAX writes it, for float32.
 
-    Pools, normalizations and layouts are made of means. So is a `GlobalAveragePool` over the last of three axes, which
-    tf2onnx makes of the means of a written-out normalization too; it takes up to 1.6 times as long.
+    Passes for pools, normalizations and layouts look for means. A `GlobalAveragePool` over the last of three axes,
+    which tf2onnx makes of the means of a written-out normalization, is one too; it takes up to 1.6 times as long.
     """
 
     numerics = Numerics.ROUNDING
 
     def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
-        """Divided by that number, or multiplied by its reciprocal; or a pool."""
+        """A sum divided by the number of elements, or multiplied by its reciprocal; or a pool."""
         pool = op.GlobalAveragePool(Var("row", dtype=TensorProto.FLOAT, rank=3))
         return Either(Product(op.ReduceSum(x, ..., _bind="sum"), scale="scale"), pool)
 

@@ -1,4 +1,4 @@
-"""Operators that move what another one computes, each read by the next alone."""
+"""Chains of operators that only move data, such as reshapes, each read only by the next."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MOST_MOVES = 8
 
 
 def before_moves(value: Value, reader: Node, kinds: tuple[str, ...]) -> tuple[Value, list[Node]]:
-    """What is moved, with the moves of some kinds, the last one first; each of them is read by the next alone."""
+    """The value before a chain of moves of some kinds, and the moves, last first; each is read only by the next."""
     moves: list[Node] = []
     while len(moves) < _MOST_MOVES and value.made_by(*kinds):
         reader = value.sole_source(*kinds, reader=reader)
@@ -18,7 +18,7 @@ def before_moves(value: Value, reader: Node, kinds: tuple[str, ...]) -> tuple[Va
 
 
 def moved_again(value: Value, moves: list[Node], rw: Rewriter) -> Value:
-    """The same moves of another value."""
+    """Apply the same moves to another value."""
     for move in reversed(moves):
         value = rw.again(move, value, *move.inputs[1:])
     return value

@@ -1,4 +1,4 @@
-"""Normalizations over the last axes: written out, or of positions of which few are taken."""
+"""Normalizations over the last axes: written-out ones, and ones of which a `Gather` takes few positions."""
 
 from __future__ import annotations
 
@@ -30,30 +30,29 @@ def over_root_mean_square(op: OpBuilder, v: Pattern) -> Pattern:
 
 
 def number_over_root_mean_square(op: OpBuilder, v: Pattern) -> Pattern:
-    """`v * (factor / sqrt(mean(v * v) + epsilon))`, for one number as the factor."""
+    """`v * (factor / sqrt(mean(v * v) + epsilon))`, with a scalar factor."""
     return op.Mul(v, op.Div(Scalar("factor", silent=True), op.Sqrt(mean_of_squares(op, v))))
 
 
 def centered(op: OpBuilder, x: Pattern) -> Pattern:
-    """`x - mean(x)`, which may be subtracted once or twice."""
+    """`x - mean(x)`, which may be computed once or twice."""
     return op.Sub(x, op.ReduceMean(x, axes=Attr("mean_axes"), keepdims=1))
 
 
 _LEAST_EPSILON = 2.0**-48
-"""The square of what rounds the mean of equal numbers of size 1."""
+"""The square of the rounding error of the mean of numbers that all equal 1."""
 
 
 def layer_normalization(op: OpBuilder, x: Pattern) -> Pattern:
-    """`c / sqrt(mean(c * c) + epsilon)` of what is centered."""
+    """`c / sqrt(mean(c * c) + epsilon)` with `c = x - mean(x)`."""
     return over_root_mean_square(op, centered(op, x))
 
 
 def checked_axes(m: Match) -> tuple[int, ...]:
-    """The axes of the mean of squares, which those of the mean that is subtracted must be, where there is one.
+    """The axes of the mean of squares; the mean that is subtracted, where there is one, must have the same axes.
 
-    Declines too where `epsilon` is infinite or negative: a power of a negative infinity is 0 where a root is NaN.
-    Without one, or one that is drowned by it, what rounding leaves of equal numbers is all that there is: nothing by
-    nothing, or 1.
+    Declines too if `epsilon` is infinite or negative: a power of a negative infinity is 0 where a root is NaN. If it is
+    0 or below the rounding error, equal numbers are normalized to one rounding error over another: 0 / 0, or 1.
     """
     if not _LEAST_EPSILON <= m.epsilon < inf:
         raise Decline("{} is added to the mean of squares, expected a positive number above rounding", m.epsilon)
@@ -66,11 +65,11 @@ def checked_axes(m: Match) -> tuple[int, ...]:
 
 
 _MOST_SCALES = 1 << 16
-"""A scale is written for no more elements than these, which a model need only state to have."""
+"""A scale of more elements is not written; a model need only declare such a size."""
 
 
 def last_sizes(m: Match) -> tuple[int, ...]:
-    """The sizes of the normalized axes, which must be the last ones; runtimes refuse one that is empty."""
+    """The sizes of the normalized axes, which must be the last ones and not empty, since runtimes refuse that."""
     axes, dims = checked_axes(m), m.x.dims()
     if axes != tuple(range(len(dims) - len(axes), len(dims))):
         raise Decline("axes {} are not the last ones", m.axes)
@@ -83,7 +82,7 @@ def last_sizes(m: Match) -> tuple[int, ...]:
 
 
 def spread(constant: np.ndarray, shape: tuple[int, ...], rank: int | None) -> np.ndarray:
-    """A constant that broadcasts over a normalized value of a rank, as an array of the sizes of the normalized axes."""
+    """A constant operand of a normalized value of rank `rank`, broadcast to `shape`, that of the normalized axes."""
     lead = max(constant.ndim - len(shape), 0)
     own = tuple(constant.shape[lead:])
     fits = all(size in (1, full) for size, full in zip(own[::-1], shape[::-1], strict=False))
@@ -93,17 +92,17 @@ def spread(constant: np.ndarray, shape: tuple[int, ...], rank: int | None) -> np
 
 
 class FuseMeanIntoSub(PatternRule):
-    """Subtract a mean first: `x * r + (b - m * r)` is `(x - m) / d * s + b` where `r` is `s / d`.
+    """Replace `x * r + (b - m * r)` with `(x - m) / d * s + b`, where `r = s / d` and `m` is the mean of `x`.
 
-    TensorFlow writes the normalization of layers like that, Keras 3 `x * r + (-m * r + b)`, either without a bias too,
-    and `r` may be a mere reciprocal. Its deviation `d` is of `x - m` already, and what is left is what other passes
-    know as a normalization.
+    TensorFlow writes layer normalization like that, Keras 3 as `x * r + (-m * r + b)`, either also without a bias, and
+    `r` may be `1 / d`. The deviation `d` is computed from `x - m` already, and other passes recognize the result as a
+    normalization.
     """
 
     numerics = Numerics.ROUNDING
 
     def pattern(self, op: OpBuilder, bias: Pattern, x: Pattern = FLOAT32) -> Pattern:
-        """The deviation is a root that divides, as `fuse_div_mul` leaves it."""
+        """The deviation is a `Sqrt` used as a divisor, as `fuse_div_mul` leaves it."""
         mean = op.ReduceMean(x, axes=Attr("mean_axes"), keepdims=1)
         root = op.Sqrt(mean_of_squares(op, op.Sub(x, mean, _shared=True, _bind="centered")), _bind="deviation")
         factor = Either(op.Div(Const("scale"), root), op.Reciprocal(root))
@@ -120,17 +119,17 @@ class FuseMeanIntoSub(PatternRule):
 
 
 class MoveScaleBehindDeviation(PatternRule):
-    """Scale what is divided already: `v * (s / d)` and `v * s / d` are `v / d * s` where `d` is the deviation of `v`.
+    """Replace `v * (s / d)` and `v * s / d` with `v / d * s`, where `d` is the deviation of `v`.
 
-    JAX writes normalizations like that, and who writes `weight * x / rms`. As many operators are left, which other
-    passes know as a normalization. One number over the deviation stays where there is no operator for what is left:
-    the quotient has a number for each row only.
+    JAX writes normalizations like that, as does code like `weight * x / rms`. The number of operators stays the same,
+    and other passes recognize the result as a normalization. A scalar `s` stays where the opset has no operator for
+    that: `s / d` has only one number per row.
     """
 
     numerics = Numerics.ROUNDING
 
     def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
-        """The deviation is a root that divides, as `fuse_div_mul` leaves it."""
+        """The deviation is a `Sqrt` used as a divisor, as `fuse_div_mul` leaves it."""
         scale, root = Const("scale"), op.Sqrt(mean_of_squares(op, x), _bind="deviation")
         return Either(op.Mul(x, op.Div(scale, root, _bind="factor")), op.Div(op.Mul(x, scale), root))
 
@@ -146,11 +145,11 @@ class MoveScaleBehindDeviation(PatternRule):
 
 
 class FuseLayerNormalization(PatternRule):
-    """Recognize `LayerNormalization` over the last axes, then take the scale and the bias after it into it.
+    """Recognize `LayerNormalization` over the last axes, then fold the scale and the bias after it into it.
 
-    The mean may be subtracted once or twice; the squares are `Pow` or `Mul`; the root divides, or its reciprocal
-    multiplies. For float32 and axes of known size. A variance that is the mean of squares less the squared mean, as
-    Flax writes it, stays: where the mean is large it is of other digits, or 0, which no rounding of the operator's is.
+    The difference to the mean may be computed once or twice; the squares are `Pow` or `Mul`; the root divides, or its
+    reciprocal multiplies. For float32 and axes of known size. A variance written as the mean of squares minus the
+    squared mean, as in Flax, stays: for a large mean it loses its digits or is 0, which the operator's does not.
     """
 
     opsets = "17-"
@@ -158,7 +157,7 @@ class FuseLayerNormalization(PatternRule):
     peers = {"onnxsim": "fuse_layer_norm", "onnxruntime": ("LayerNormFusionL1", "LayerNormFusionL2")}
 
     def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
-        """Written out, or an operator without a scale, or without a bias, before one."""
+        """The written-out form, or the operator without a scale, or without a bias, before one."""
         norm = op.LayerNormalization(Var("y"), Const("weights"), _bind="norm", _other_attrs=True)
         written = layer_normalization(op, x)
         return Either(written, op.Mul(norm, Const("scale", silent=True)), op.Add(norm, Const("bias", silent=True)))
@@ -171,7 +170,7 @@ class FuseLayerNormalization(PatternRule):
 
 
 def _normalized(m: Match, op_type: str, rw: Rewriter) -> Value:
-    """What is written out as one operator, or one whose scale is 1 with the constant that multiplies its result."""
+    """The written-out form as one operator, or an operator with scale 1 with the constant after it as its scale."""
     if m.norm is None:
         sizes = last_sizes(m)
         ones = rw.constant(np.ones(sizes, np.float32), like=f"{m.x.name}_scale")
@@ -180,7 +179,7 @@ def _normalized(m: Match, op_type: str, rw: Rewriter) -> Value:
 
 
 def rescaled(m: Match, rw: Rewriter) -> Value:
-    """An operator whose scale is 1 with the constant that multiplies its result."""
+    """An operator with scale 1, with the constant that multiplies its result as its scale."""
     weights = m.weights.array()
     if not (weights == 1).all():
         raise Decline
@@ -189,31 +188,31 @@ def rescaled(m: Match, rw: Rewriter) -> Value:
 
 
 class FuseRmsNormalization(PatternRule):
-    """Recognize `RMSNormalization` over the last axes, then take the scale after it into it."""
+    """Recognize `RMSNormalization` over the last axes, then fold the scale after it into it."""
 
     opsets = "23-"
     numerics = Numerics.ROUNDING
     peers = {"onnxsim": "fuse_rms_norm", "onnxruntime": "SimplifiedLayerNormFusion"}
 
     def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
-        """Written out, or the operator without a scale before one."""
+        """The written-out form, or the operator without a scale before one."""
         norm = op.RMSNormalization(Var("y"), Const("weights"), _bind="norm", _other_attrs=True)
         written = over_root_mean_square(op, x)
         return Either(written, op.Mul(norm, Const("scale", silent=True)))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """One operator; what is divided is no difference, which is for `LayerNormalization`."""
+        """One operator; a difference as the dividend is left to `LayerNormalization`."""
         if m.norm is None and m.x.made_by("Sub") is not None:
             raise Decline
         return _normalized(m, "RMSNormalization", rw)
 
 
 class MoveGatherBeforeNormalization(PatternRule):
-    """Normalize only the positions that a `Gather` takes of what is normalized position by position.
+    """Move a `Gather` before a normalization, so that only the gathered positions are normalized.
 
     Vision transformers normalize all tokens and classify by the first. The `Gather` takes one position, or fewer than
-    there are, along an axis that comes before the normalized ones. One thread takes 47 us for both operators on 197
-    tokens of 192 numbers and 15 us after it, 104 and 11 us with 768 numbers.
+    there are, along an axis before the normalized ones. On one thread both operators take 47 us for 197 tokens of 192
+    numbers before the change and 15 us after it; 104 and 11 us with 768 numbers.
     """
 
     opsets = "17-"

@@ -1,4 +1,4 @@
-"""Zero padding taken into the operator after it."""
+"""Padding folded into the operator after it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from graphopt.rewrite import Decline, Dim, Node, Numerics, PatternRule, Rewriter
 from graphopt_passes.reach import reach
 
 Pads = tuple[int, ...]
-"""What is padded in front of each spatial axis, then what is padded behind each."""
+"""The pads before each spatial axis, then the pads after each."""
 
 
 class FusePadInto(PatternRule):
-    """Let an operator of windows pad by itself what a `Pad` pads in front of it.
+    """Fold a `Pad` into the pads of the window operator after it.
 
     The `Pad` stays for its other readers, where it has any.
 
@@ -50,7 +50,7 @@ class FusePadInto(PatternRule):
 
 
 def _check_pool(node: Node, own: Pads, pads: Pads) -> None:
-    """Decline where a pool would give something else with the pads, or runtimes would refuse it."""
+    """Decline if the result of a pool would change with the pads, or runtimes would refuse it."""
     if len(node.results) > 1:
         raise Decline("the indices of the maxima are used")
     if node.attr("ceil_mode", 0):
@@ -62,9 +62,9 @@ def _check_pool(node: Node, own: Pads, pads: Pads) -> None:
 
 
 def _check_not_empty(x: Value, pads: Pads, kernel: Sequence[Dim], node: Node) -> None:
-    """Decline where a window operator may read what is padded and empty; runtimes refuse that.
+    """Decline if a window operator may read an empty input with pads; runtimes refuse that.
 
-    Where the pads are no whole window nothing comes out: sizes that are not known are taken for more than 0 then.
+    Where the pads do not fill a window there is no output: unknown sizes are then assumed to be positive.
     """
     axes = len(kernel)
     shape, dilations = x.shape or (None,) * (axes + 2), node.attr("dilations") or (1,) * axes
@@ -75,7 +75,7 @@ def _check_not_empty(x: Value, pads: Pads, kernel: Sequence[Dim], node: Node) ->
 
 
 class FusePadIntoConv(FusePadInto):
-    """Let a `Conv` pad by itself what a `Pad` with zeros pads in front of it.
+    """Fold a `Pad` with zeros into the pads of the `Conv` after it.
 
     The `Pad` stays for its other readers, where it has any.
     """
@@ -90,11 +90,11 @@ class FusePadIntoConv(FusePadInto):
 
 
 class FusePadIntoPool(FusePadInto):
-    """Let an `AveragePool` pad by itself what a `Pad` with zeros pads in front of it.
+    """Fold a `Pad` with zeros into the pads of the `AveragePool` after it.
 
-    A `Pad` adds zeros that count, so the pooling gets `count_include_pad`; one that has pads of its own must count
-    them already. For `MaxPool` see `fuse_pad_into_max_pool`. Runtimes refuse to pool an image without pixels; sizes
-    that are not known are taken for more than 0.
+    The zeros of a `Pad` count, so the pool gets `count_include_pad`; one that has pads of its own must count them
+    already. For `MaxPool` see `fuse_pad_into_max_pool`. Runtimes refuse to pool an empty image; unknown sizes are
+    assumed to be positive.
     """
 
     into = "AveragePool"
@@ -104,11 +104,11 @@ class FusePadIntoPool(FusePadInto):
 
 
 class FusePadIntoMaxPool(FusePadInto):
-    """Let a `MaxPool` pad by itself what a `Pad` with minus infinity pads in front of it.
+    """Fold a `Pad` with minus infinity into the pads of the `MaxPool` after it.
 
-    A pad of zeros is not what `MaxPool` does; `fuse_zero_pad_into_max_pool` is for those that do no harm. It takes
-    `numerics="fast"`, since ONNX Runtime's `MaxPool` gives the lowest finite number for a window of nothing but minus
-    infinities once it has pads. Sizes that are not known are taken for more than 0, as in `fuse_pad_into_pool`.
+    `MaxPool` does not pad with zeros; `fuse_zero_pad_into_max_pool` is for zeros that do no harm. This takes
+    `numerics="fast"`, since ONNX Runtime's `MaxPool` gives the lowest finite number for a window of only minus
+    infinities once it has pads. Unknown sizes are assumed to be positive, as in `fuse_pad_into_pool`.
     """
 
     into, fill = "MaxPool", -float("inf")
@@ -118,11 +118,11 @@ class FusePadIntoMaxPool(FusePadInto):
 
 
 class FuseZeroPadIntoMaxPool(FusePadInto):
-    """Let a `MaxPool` pad by itself what a `Pad` with zeros pads in front of it, where no number is below zero.
+    """Fold a `Pad` with zeros into the pads of the `MaxPool` after it, where no number is negative.
 
-    Behind a `Relu`, or what else tells that, as in ResNet and DenseNet of Keras: each window holds a number of the
-    image, and no zero is larger than that. A window of NaN and padding loses the zeros, which were its largest number.
-    Sizes that are not known are taken for more than 0, as in `fuse_pad_into_pool`.
+    After a `Relu`, or another operator with a nonnegative result, as in ResNet and DenseNet of Keras: each window holds
+    an element of the image, which is at least 0. A window of NaN and padding loses the zeros, which were its maximum.
+    Unknown sizes are assumed to be positive, as in `fuse_pad_into_pool`.
     """
 
     into = "MaxPool"

@@ -10,19 +10,19 @@ from graphopt.operators.linear import narrowed, narrowed_weights
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Tries, Value
 
 Path = tuple[tuple[Node, int], ...]
-"""Additions from the top down to a summand, each with the position of the next one."""
+"""Additions from the root to a summand, each with the operand index of the next one."""
 
 _DEEPEST = 6
-"""Additions on the way to a summand; a longer chain is taken up from its lower end."""
+"""The most additions on the way to a summand; a longer chain is fused from its lower end."""
 
 
 class FuseParallelConvs(OpRule):
-    """Join convolutions of the same value whose results are added into one convolution.
+    """Fuse convolutions of the same value whose results are added into one convolution.
 
-    A normalization of that value, or the value itself, counts as a convolution too, so a block of 3x3, 1x1 and
-    identity branches becomes one `Conv`. Smaller kernels are laid into larger ones, and fewer groups are taken where
-    that takes no more multiplications than before. Other summands in between stay; `Sub` counts the right side
-    negative. Where an infinite input gave NaN, as infinities of different branches cancelled, it may give an infinity.
+    A batch normalization of that value, or the value itself, counts as a convolution too, so a block of 3x3, 1x1 and
+    identity branches becomes one `Conv`. Smaller kernels are padded to the largest, and groups are merged where that
+    takes no more multiplications than before. Other summands in between stay; `Sub` negates its right side. Where
+    infinities of different branches cancelled to NaN, for an infinite input, the result may be infinite.
     """
 
     # No pattern: the branches may be any number of additions apart.
@@ -52,7 +52,7 @@ class FuseParallelConvs(OpRule):
 
 
 def _summands(value: Value, reader: Node, path: Path = ()) -> Iterator[tuple[Value, Path]]:
-    """What is added up in `value`, through additions that nothing else reads."""
+    """The summands of `value`, through additions that nothing else reads."""
     node = value.made_by("Add")
     if node is None or not value.one_use or node.graph is not reader.graph or len(path) == _DEEPEST:
         yield value, path
@@ -62,7 +62,7 @@ def _summands(value: Value, reader: Node, path: Path = ()) -> Iterator[tuple[Val
 
 
 def _rebuilt(path: Path, value: Value, rw: Rewriter) -> Value:
-    """The sum with another value at the end of the path."""
+    """The sum with `value` as the summand at the end of the path."""
     for node, index in reversed(path):
         operands = list(node.inputs)
         operands[index] = value
@@ -71,13 +71,13 @@ def _rebuilt(path: Path, value: Value, rw: Rewriter) -> Value:
 
 
 def _without(path: Path, rw: Rewriter) -> Value:
-    """The sum without the value at the end of the path."""
+    """The sum without the summand at the end of the path."""
     last, index = path[-1]
     return _rebuilt(path[:-1], last.operand(1 - index), rw)
 
 
 def _join(a: Value, b: Value, root: Node, rw: Rewriter) -> Value:
-    """One convolution for two summands; declines without a reason where they have nothing in common."""
+    """One convolution for two summands; declines without a reason if they share no input."""
     x = _input(a, root)
     nodes = [None if value is x else value.producer for value in (a, b)]
     convs = [node for node in nodes if node and node.op == "Conv"]
@@ -97,6 +97,6 @@ def _join(a: Value, b: Value, root: Node, rw: Rewriter) -> Value:
 
 
 def _input(value: Value, reader: Node) -> Value:
-    """What the linear branch that ends in `value` reads; the value itself where it is no branch of its own."""
+    """The input of the linear branch that ends in `value`; the value itself if it is no such branch."""
     node = value.made_by("Conv", "BatchNormalization")
     return node.operand(0) if node is not None and value.one_use and node.graph is reader.graph else value

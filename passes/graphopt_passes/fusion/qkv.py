@@ -11,24 +11,24 @@ from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 
 _MOST_READERS = 64
-"""A value with more readers than this is not looked at: the search is quadratic in them."""
+"""A value with more readers is not examined: the search is quadratic in them."""
 
 
 class FuseQkv(OpRule):
-    """Join the products of one value with several constant weights, such as query, key and value, into one.
+    """Fuse the products of one value with several constant weights, such as query, key and value, into one.
 
-    `MatMul` or `Gemm`, any number of them; the weights stand side by side and a `Split` parts the result. It takes
-    part in no level, since copying the parts costs ONNX Runtime as much as the fewer products gain: measured on one
-    thread, three products of 16 x 256 by 256 x 256 take 40 us apart and 43 us together, a BERT of four layers 6.66 and
-    6.18 ms at level `extended`, 5.14 and 5.17 ms at level `all`. The three 1x1 convolutions of an Inception block take
-    1.00 to 1.03 of the time when they are one and a `Split`, so no pass joins those.
+    `MatMul` or `Gemm`, any number of them; the weights are concatenated and the result is split. It is part of no
+    level, since copying the parts costs ONNX Runtime as much as having fewer products saves: measured on one thread,
+    three products of 16 x 256 by 256 x 256 take 40 us apart and 43 us fused, a BERT of four layers 6.66 and 6.18 ms
+    at level `extended`, 5.14 and 5.17 ms at level `all`. The three 1x1 convolutions of an Inception block take 1.00 to
+    1.03 of the time as one with a `Split`, so no pass fuses those.
     """
 
-    # No pattern: the operators stand side by side, not in a row, and there may be any number of them.
+    # No pattern: the products are siblings, not a chain, and there may be any number of them.
     ops = ("MatMul", "Gemm")
     default = False
     opsets = "7-"
-    numerics = Numerics.ROUNDING  # kernels add up in another order
+    numerics = Numerics.ROUNDING  # kernels add in another order
     peers = {"onnxoptimizer": "fuse_qkv"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
@@ -67,7 +67,7 @@ class _Product:
 
     @classmethod
     def of(cls, node: Node) -> _Product:
-        """Read such a product."""
+        """Read a product with a constant matrix that nothing else reads."""
         x, weight, bias = node.operand(0), node.operand(1), node.input(2)
         if not weight.is_const or not weight.one_use or weight.rank != 2 or x.users[node] != 1:
             raise Decline("{} is not a constant matrix that nothing else reads", weight.name)
@@ -80,7 +80,7 @@ class _Product:
 
     @property
     def form(self) -> tuple[Any, ...]:
-        """What products have in common that can be one."""
+        """The properties that products must share to be fused."""
         settings = [self.node.attr(key, default) for key, default in _GEMM] if self.node.op == "Gemm" else []
         return self.weight.shape[1 - self.along], self.weight.dtype, self.bias is None, *settings
 
@@ -89,7 +89,7 @@ _GEMM = (("alpha", 1.0), ("beta", 1.0), ("transA", 0), ("transB", 0))
 
 
 def _like(first: _Product, node: Node, x: Value) -> _Product | None:
-    """Another reader of `x` as a product that can be one with the first; None where it is something else."""
+    """Another reader of `x` as a product that can be fused with the first; None if it cannot."""
     if node.op != first.node.op or node.graph is not first.node.graph or node.input(0) is not x:
         return None
     with suppress(Decline):
@@ -99,7 +99,7 @@ def _like(first: _Product, node: Node, x: Value) -> _Product | None:
 
 
 def _merged(group: list[_Product], x: Value, rw: Rewriter) -> list[tuple[Node, list[Value]]]:
-    """One product of all weights side by side, and its parts."""
+    """One product with the concatenated weights, and its parts."""
     first = group[0]
     node, along = first.node, first.along
     weight = np.concatenate([product.weight for product in group], axis=along)

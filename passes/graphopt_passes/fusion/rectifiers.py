@@ -1,4 +1,4 @@
-"""`Relu`, `LeakyRelu`, `PRelu`, `HardSigmoid`, `HardSwish`, `Softsign`: written out, or written as a slower one."""
+"""`Relu`, `LeakyRelu`, `PRelu`, `HardSigmoid`, `HardSwish`, `Softsign`: written out, or as a slower operator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphopt.rewrite import Decline, Level, Numerics, PatternRule, Rewriter, Va
 
 
 def check_slope(x: Value, slope: Value) -> None:
-    """Decline unless a constant slope leaves the shape as it is: the runtime refuses others, or enlarges it."""
+    """Decline unless a constant slope broadcasts to the shape of `x`: runtimes refuse others, or enlarge the result."""
     sizes, dims = slope.sizes(), x.dims()
     fits = all(size in (1, dim) for size, dim in zip(sizes[::-1], dims[::-1], strict=False))
     if len(sizes) > len(dims) or not fits:
@@ -20,13 +20,13 @@ def check_slope(x: Value, slope: Value) -> None:
 
 
 _IMAGE = 3
-"""Axes of the narrowest image."""
+"""The least rank of an image."""
 
 
 class FuseMaxIntoRelu(PatternRule):
     """Recognize `Max(x, 0)` as `Relu`, which JAX writes like that, for float32.
 
-    A convolution can compute it then. The larger one of a zero and a negative zero may be either.
+    A convolution can then absorb it. The maximum of 0 and -0 may be either.
     """
 
     opsets = "8-"
@@ -42,14 +42,14 @@ class FuseMaxIntoRelu(PatternRule):
 class FuseLeakyRelu(PatternRule):
     """Recognize `LeakyRelu` for float32.
 
-    It is written as `Max(x, slope * x)`, as `Relu(x) - slope * Relu(-x)`, or as a `Where` that chooses between the two.
+    It is written as `Max(x, slope * x)`, `Relu(x) - slope * Relu(-x)`, or a `Where` that selects `x` or `slope * x`.
     """
 
     opsets = "8-"
     numerics = Numerics.ROUNDING
 
     def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
-        """What is compared with zero decides, zero itself being the same in both."""
+        """The comparison with zero may be strict or not, since both branches of the `Where` agree at zero."""
         below, parted = Product(x, scale="slope"), op.Relu(op.Neg(x))
         return Either(
             op.Max(x, below, _bind="larger"),
@@ -60,7 +60,7 @@ class FuseLeakyRelu(PatternRule):
         )
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """Below zero the product is the larger one for a slope between 0 and 1 only; 0 times infinity is no number."""
+        """Below zero the product is the larger one only for a slope between 0 and 1; 0 times infinity is NaN."""
         slope = -m.negated if m.slope is None else m.slope
         if not math.isfinite(np.float32(slope)) or (m.larger is not None and not 0 < slope < 1):
             raise Decline("a slope of {} is another function", slope)
@@ -70,8 +70,8 @@ class FuseLeakyRelu(PatternRule):
 class FusePrelu(PatternRule):
     """Recognize `Relu(x) - slope * Relu(-x)` as `PRelu`, which Keras writes like that, for images of float32.
 
-    The blocked layout has a form of it. ONNX Runtime's own kernel takes two to three times as long as the five
-    operators, hence the level; where the slope is one number, `fuse_leaky_relu` is for it.
+    The blocked layout has a form of `PRelu`. ONNX Runtime's own kernel takes two to three times as long as the five
+    operators, hence the level. A slope of one number is left to `fuse_leaky_relu`.
     """
 
     level = Level.LAYOUT
@@ -98,8 +98,8 @@ class FusePrelu(PatternRule):
 class FuseHardSigmoid(PatternRule):
     """Recognize `HardSigmoid`: `clip(slope * x + shift, 0, 1)`, `clip(x + 3, 0, 6) / 6` or `clip(x, 0, 6) / 6`.
 
-    Keras writes the first; gates of channels are the second, or the third where a convolution added 3 already, which
-    can compute it then. For float32.
+    Keras writes the first; channel gates are the second, or the third where a convolution has already added 3 and can
+    then absorb the activation. For float32.
     """
 
     opsets = "11-"
@@ -126,7 +126,7 @@ class FuseHardSwish(PatternRule):
     opsets = "14-"
 
     def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
-        """The factors in either order; the slope is 1/6 as a single float has it."""
+        """The factors in either order; the slope is 1/6 rounded to float32."""
         return op.Mul(x, op.HardSigmoid(x, alpha=float(np.float32(1 / 6)), beta=0.5))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
@@ -150,9 +150,9 @@ class FuseSoftsign(PatternRule):
 
 
 class ReplacePreluWithLeakyRelu(PatternRule):
-    """Replace a `PRelu` whose slope is one constant number by `LeakyRelu`.
+    """Replace a `PRelu` whose slope is one constant number with `LeakyRelu`.
 
-    ONNX Runtime computes the first element by element, the second in vectors and inside of convolutions. For float32.
+    ONNX Runtime computes `PRelu` element by element, `LeakyRelu` vectorized and inside convolutions. For float32.
     """
 
     opsets = "7-"

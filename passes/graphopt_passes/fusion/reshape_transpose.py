@@ -12,12 +12,12 @@ from graphopt_passes.fusion.reshapes import RESHAPES
 
 
 class FuseReshapeIntoTranspose(PatternRule):
-    """Take the reshape behind a `Transpose` into the one before it, or remove both.
+    """Fold the reshape after a `Transpose` into the reshape before it, or remove both reshapes.
 
-    The second one only parts dimensions, or inserts and removes some of size 1: it can as well be done before, each
-    part going along with the dimension that it is of. Where that gives back the shape before the first one, as in
-    attention that is computed in three dimensions for a while, only the `Transpose` is left. The first one stays for
-    its other readers.
+    The second reshape only splits dimensions, or inserts and removes dimensions of size 1, so it can be done before the
+    `Transpose`, which then moves the parts of a dimension together. Where that restores the shape before the first
+    reshape, as in attention computed with rank 3, only the `Transpose` is left. The first reshape stays for its other
+    readers.
     """
 
     opsets = "5-"
@@ -41,7 +41,7 @@ class FuseReshapeIntoTranspose(PatternRule):
 
 
 def _as_before(before: Sequence[Dim], shape: Sequence[Dim], order: list[int]) -> list[int]:
-    """An order of axes in which those of size 1 make `shape` the one before, or else move along with others."""
+    """Place the axes of size 1 in `order` so that the shape is `before`; if impossible, beside their neighbours."""
     others = [axis for axis in order if shape[axis] != 1]
     ones = [axis for axis in range(len(shape)) if shape[axis] == 1]
     if len(before) == len(shape):
@@ -54,9 +54,9 @@ def _as_before(before: Sequence[Dim], shape: Sequence[Dim], order: list[int]) ->
 
 
 def _parted(before: Sequence[Dim], after: Sequence[Dim], otherwise: Decline) -> list[list[int]]:
-    """Which axes of `after` each axis of `before` becomes, in order, where a reshape only parts dimensions.
+    """For each axis of `before`, the axes of `after` that a reshape splits it into, in order.
 
-    Dimensions of one name are equal; an axis of size 1 may become none. Raises `otherwise` where that is not known.
+    Dimensions of one name are equal; an axis of size 1 may vanish. Raises `otherwise` if that is not known.
     """
     low = _equal(before, after)
     high = _equal(before[low:][::-1], after[low:][::-1])
@@ -75,7 +75,7 @@ def _parted(before: Sequence[Dim], after: Sequence[Dim], otherwise: Decline) -> 
 
 
 def _equal(before: Sequence[Dim], after: Sequence[Dim]) -> int:
-    """How many dimensions in front are known to be the same."""
+    """How many leading dimensions are known to be equal."""
     count = 0
     while count < min(len(before), len(after)) and before[count] is not None and before[count] == after[count]:
         count += 1
@@ -83,7 +83,7 @@ def _equal(before: Sequence[Dim], after: Sequence[Dim]) -> int:
 
 
 def _parted_inner(before: Sequence[Dim], after: Sequence[Dim], otherwise: Decline) -> tuple[list[list[int]], list[int]]:
-    """The groups, and the axes of size 1 behind all of them."""
+    """The groups, and the trailing axes of size 1 that are in none."""
     if len(before) == 1:
         return [list(range(len(after)))], []
     sizes = [dim for dim in after if isinstance(dim, int) and dim > 0]

@@ -1,4 +1,4 @@
-"""Products of operands that were reshaped, and then reshaped back."""
+"""Matrix products of reshaped operands whose result is reshaped back."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Shape = tuple[Dim, ...]
 
 
 class FuseReshapesIntoMatmul(OpRule):
-    """Let a `MatMul` work on more dimensions, instead of merging some before it and parting them behind it.
+    """Remove the reshapes that merge dimensions before a `MatMul` and split them after it.
 
-    Either the rows of the left operand are merged, for a product with one matrix, or the batches of both operands, as
-    `torch.bmm` asks for. The shapes must be known to be equal, names of dimensions included, but for one
+    Either the rows of the left operand are merged, for a product with one matrix, or the batch axes of both operands,
+    as `torch.bmm` requires. The shapes must be known to be equal, symbolic dimensions included, except for one
     dimension that follows from the others.
     """
 
@@ -40,13 +40,13 @@ class FuseReshapesIntoMatmul(OpRule):
 
 
 def _before(value: Value) -> Value:
-    """What a value is reshaped from; the value itself where it is not reshaped."""
+    """The operand of the reshape that gives a value; the value itself if it is not reshaped."""
     reshape = value.made_by(*RESHAPES)
     return value if reshape is None else reshape.operand(0)
 
 
 def _rows_merged(x: Value, left: Value, right: Value, result: Shape | None) -> bool:
-    """Whether a product of `left` by one matrix has the same numbers with `x`, from which that was reshaped."""
+    """Whether the product of `left` by one matrix equals that of `x`, the operand `left` is reshaped from."""
     before, between, weight = x.shape or (), left.shape or (), right.shape or ()
     if len(before) < 2 or len(between) < 2 or len(weight) != 2:
         return False
@@ -55,7 +55,7 @@ def _rows_merged(x: Value, left: Value, right: Value, result: Shape | None) -> b
 
 
 def _batches_merged(left: tuple[Value, Value], right: tuple[Value, Value], result: Shape | None) -> bool:
-    """Whether a product of batches has the same numbers without reshapes, given what is before and behind each."""
+    """Whether a batched product is the same without reshapes; each pair is a value before and after its reshape."""
     (a, a_between), (b, b_between) = ([value.shape or () for value in pair] for pair in (left, right))
     if min(map(len, (a, a_between, b, b_between))) < 2:
         return False
@@ -64,12 +64,12 @@ def _batches_merged(left: tuple[Value, Value], right: tuple[Value, Value], resul
     if not all(map(_is_size, (*a[-2:], *b[-2:]))) or not _same(a[:-2], b[:-2]):
         return False
     if not len(a_between) == len(b_between) == 3 and not _same(a_between[:-2], b_between[:-2]):
-        return False  # a single axis of batches has as many as there are before, whether or not that is known
+        return False  # a single batch axis holds as many matrices as before, known or not
     return must_be(result, (*a[:-1], b[-1]))
 
 
 def _is_size(dim: Dim) -> bool:
-    """Whether a dimension is a known number other than 0, so that equal numbers of elements are equal rows."""
+    """Whether a dimension is a known number other than 0, so that equal element counts mean equal row counts."""
     return isinstance(dim, int) and dim > 0
 
 
@@ -78,7 +78,7 @@ def _same(a: Shape, b: Shape) -> bool:
 
 
 def must_be(shape: Shape | None, wanted: Shape) -> bool:
-    """Whether a shape is known to be another one of as many elements: one dimension follows from all others."""
+    """Whether `shape` must be `wanted`, which has as many elements: one dimension follows from all others."""
     if shape is None or len(shape) != len(wanted):
         return False
     open_axes = [axis for axis, dim in enumerate(shape) if not agree(dim, wanted[axis])]

@@ -1,4 +1,4 @@
-"""Operators that only change the shape, joined into one `Reshape`."""
+"""Operators that only change the shape, fused into one `Reshape`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 
 class FuseConsecutiveReshapes(PatternRule):
-    """Join two of `Reshape`, `Flatten`, `Squeeze` and `Unsqueeze` into one `Reshape` with a constant shape.
+    """Fuse two of `Reshape`, `Flatten`, `Squeeze` and `Unsqueeze` into one `Reshape` with a constant shape.
 
-    The shape is that of the second `Reshape` where it copies no dimension, and otherwise follows from the known shape
-    of the result. Where that has more than one dynamic dimension, one `Squeeze` or `Unsqueeze` will do if the two
-    together only remove or insert dimensions of size 1. The first one stays for its other readers, where it has any.
+    The shape is that of the second `Reshape` if it copies no dimension, and otherwise follows from the known shape of
+    the result. If that has more than one dynamic dimension, the two become one `Squeeze` or `Unsqueeze` where together
+    they only remove or insert dimensions of size 1. The first one stays for its other readers, where it has any.
     """
 
     opsets = "5-"
@@ -38,21 +38,21 @@ class FuseConsecutiveReshapes(PatternRule):
         return reshape(reshape(x, ..., _shared=True, _bind="first"), ...)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Fired:
-        """Leave two of the same kind that only remove or insert axes to the pass for these."""
+        """Leave two `Squeeze`, and two `Unsqueeze`, to the pass that fuses these."""
         if _are_axes_alone(m.first, m.root):
             raise Decline
         return _joined(m.root, m.x, rw)
 
 
 def _are_axes_alone(first: Node, second: Node) -> bool:
-    """Whether both remove axes, or both insert some."""
+    """Whether both are `Squeeze`, or both `Unsqueeze`."""
     return first.op == second.op and second.op in ("Squeeze", "Unsqueeze")
 
 
 def _joined(node: Node, x: Value, rw: Rewriter, *, like: Value | None = None) -> Fired:
-    """Replace the second of two reshapes by one of `x`, in the first way that leads to the same result in one step.
+    """Replace the second of two reshapes with one reshape of `x`, in the first way that gives the same result.
 
-    What the first one reads has the elements of `x`, and its shape, which `like` has where `x` was only just made.
+    `x` takes the place of the first one's operand; `like` has its shape, which is not yet inferred for a new value.
     """
     declined = Decline()
     for way in (_as_stated, _as_known, _by_ones):
@@ -64,7 +64,7 @@ def _joined(node: Node, x: Value, rw: Rewriter, *, like: Value | None = None) ->
 
 
 def _as_stated(node: Node, x: Value, like: Value, rw: Rewriter) -> Value:
-    """The `Reshape` that the second one is, where it means the same for what the first one reads."""
+    """The second `Reshape` itself, if its target shape means the same for the operand of the first one."""
     between = node.operand(0)
     if node.op != "Reshape" or not node.operand(1).is_const:
         raise Decline
@@ -91,19 +91,19 @@ def _by_ones(node: Node, x: Value, like: Value, rw: Rewriter) -> Value:
 _MOST_BETWEEN = 8
 _ARITHMETIC = ("Add", "Div", "Max", "Min", "Mul", "Pow", "Sub")
 _BROADCASTING = 8
-"""The first opset in which all of them broadcast."""
+"""The first opset in which all operators of `_ARITHMETIC` broadcast."""
 
 
 class MoveElementwiseBeforeReshape(OpRule):
-    """Compute elementwise operators between two reshapes in front of the first, and make one of both.
+    """Move elementwise operators between two reshapes before the first one, and fuse the reshapes.
 
-    Where one will not do, they stay: in a chain of such pairs each operator would go past one reshape after the other,
-    and nothing be gained. Two `Squeeze`, or two `Unsqueeze`, become one by the pass that joins these. Up to eight
-    operators may lie between the two, of one operand or with numbers as further ones, such as a GELU that is written
-    out; nothing else reads what is between. `Reshape`, `Flatten`, `Squeeze` and `Unsqueeze` count as reshapes.
+    If the reshapes do not fuse, all stay: in a chain of such pairs each operator would pass one reshape after the other
+    without a gain. Two `Squeeze`, or two `Unsqueeze`, are fused by their own pass. Up to eight operators may lie
+    between the reshapes, unary or with constant numbers as other operands, such as a written-out GELU; nothing else
+    reads the values between. `Reshape`, `Flatten`, `Squeeze` and `Unsqueeze` count as reshapes.
     """
 
-    # No pattern: how many operators lie between is open.
+    # No pattern: there may be any number of operators between.
     ops = RESHAPES
     sources = (*OF_ONE_TYPE, *_ARITHMETIC)
     opsets = "5-"
@@ -121,7 +121,7 @@ class MoveElementwiseBeforeReshape(OpRule):
 
 
 def _between(node: Node) -> tuple[Node, list[Node]]:
-    """The reshape that everything comes from which elementwise operators make of it for another, and these in order."""
+    """The first of two reshapes with only elementwise operators between it and `node`, and these in order."""
     between: list[Node] = []
     arithmetic = _ARITHMETIC if node.graph.opset() >= _BROADCASTING else ()
     readers, left, maker, rank = {node}, {node.operand(0)}, node, 0
@@ -151,15 +151,15 @@ def _between(node: Node) -> tuple[Node, list[Node]]:
 
 
 class MoveBiasBeforeReshape(PatternRule):
-    """Add a bias to a matrix product in front of the reshape that parts its columns, where fusions look for it.
+    """Move the addition of a bias before the reshape that splits the columns of a matrix product, for later fusion.
 
-    The projections of a `MultiHeadAttention` of Keras are products whose columns become heads, and a bias of each.
+    The projections of a `MultiHeadAttention` of Keras are products whose columns become heads, with a bias per head.
     """
 
     opsets = "7-"
 
     def pattern(self, op: OpBuilder) -> Pattern:
-        """A product with a constant matrix, whose columns lie in the last axes behind the reshape."""
+        """A product with a constant matrix, whose columns lie in the last axes after the reshape."""
         product = op.AnyOf("MatMul", "Gemm")(Var(), Const("weight", silent=True), ..., _bind="product")
         return op.Add(op.AnyOf(*RESHAPES)(product, ..., _bind="reshape"), Const("bias", silent=True))
 
@@ -177,7 +177,7 @@ class MoveBiasBeforeReshape(PatternRule):
 
 
 def _last_of_product(result: Value, product: Value) -> tuple[int, ...]:
-    """The sizes of the last axes that have as many positions together as a product has columns."""
+    """The sizes of the last axes of `result` that together make up the columns of the product."""
     dims, columns = result.dims(), product.dim(-1)
     for count in range(1, len(dims) + 1):
         sizes = tuple(dim for dim in dims[-count:] if isinstance(dim, int))
@@ -187,7 +187,7 @@ def _last_of_product(result: Value, product: Value) -> tuple[int, ...]:
 
 
 class FuseReshapesIntoGather(PatternRule):
-    """Let a `Gather` take an index of any rank, instead of flattening it before and parting the result behind it.
+    """Remove the reshapes that flatten the index of a `Gather` before it and split its result after it.
 
     `index_select` of a table is exported like that, for positions that were computed for each sequence of a batch.
     """
@@ -207,10 +207,10 @@ class FuseReshapesIntoGather(PatternRule):
 
 
 class FuseConcatIntoReshape(PatternRule):
-    """Make the shape of a `Reshape` constant where all but one of its dimensions are.
+    """Make the shape of a `Reshape` constant if all but one of its dimensions are.
 
-    The one that is computed follows from the number of elements, so it becomes -1. A constant 0 copies a dimension,
-    which must be known not to be empty.
+    The computed dimension follows from the number of elements, so it becomes -1. A constant 0 copies a dimension, which
+    must be known not to be empty.
     """
 
     opsets = "5-"
@@ -238,7 +238,7 @@ class FuseConcatIntoReshape(PatternRule):
 
 
 def _sizes(part: Value) -> tuple[int, ...]:
-    """The sizes that a part of a shape states, -1 for one that is computed."""
+    """The sizes that a part of a shape holds, -1 for one that is computed."""
     if part.is_const:
         return part.ints()
     if part.shape != (1,):

@@ -1,4 +1,4 @@
-"""1x1 convolutions behind a `Resize` that enlarges their images."""
+"""1x1 convolutions after a `Resize` that enlarges their input."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from graphopt_passes.fusion.contrib.operands import DOMAIN
 
 _FUSED = f"{DOMAIN}::FusedConv"
 _ACTIVATIONS = ("", "Relu", "Sigmoid", "Tanh")
-"""What `FusedConv` may apply that is an operator without parameters."""
+"""The activations of `FusedConv` that are operators without parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class _Part:
     """Some of the channels that a convolution reads.
 
     Attributes:
-        x: their values.
+        x: the value that holds them.
         start: the first channel.
-        resize: the operator that they come from, if the convolution may stand before it, and its view.
+        resize: the `Resize` that computes `x`, and its view, if the convolution can move before it.
     """
 
     x: Value
@@ -42,25 +42,25 @@ class _Part:
 
     @property
     def stays(self) -> bool:
-        """Whether it is convolved as it is."""
+        """Whether the convolution reads `x` itself, as before."""
         return self.resize is None
 
     @property
     def pixels(self) -> int:
-        """How many elements the convolution has to read."""
+        """How many elements the convolution reads."""
         return count((self.x if self.resize is None else self.resize[1].x).dims())
 
 
 class MoveConvBeforeResize(Weighed, OpRule):
-    """Compute a 1x1 convolution of images that are made larger before that, on the small ones.
+    """Move a 1x1 convolution before the `Resize` that enlarges its input.
 
-    A linear or nearest `Resize` gives each pixel a mean of others, the same for all channels, and the convolution gives
-    a sum of channels, the same for all pixels: their order does not matter. Of channels that are joined those that
-    come from smaller images get a convolution of their own, and the results are added, as in decoders that join all
-    levels of a pyramid. It comes before the layout of images is chosen.
+    A linear or nearest `Resize` computes a mean of pixels, the same for all channels, and the convolution a sum of
+    channels, the same for all pixels, so the two commute. Of concatenated channels, those that come from smaller images
+    get a convolution of their own, and the results are added, as in decoders that join all levels of a pyramid. This
+    runs before the layout of images is chosen.
     """
 
-    # No pattern: any number of parts may be joined.
+    # No pattern: any number of parts may be concatenated.
     ops = ("Conv", _FUSED)
     sources = ("Concat", "Resize")
     needs = (("Resize",),)
@@ -89,7 +89,7 @@ class MoveConvBeforeResize(Weighed, OpRule):
         return rw.replace(node, [_written(node, array, parts, rw)])
 
     def _parts(self, joined: Node, reader: Node) -> list[_Part]:
-        """What the convolution reads, with where it can stand before a `Resize`."""
+        """The parts of the convolution's input, each with the `Resize` that the convolution can move before."""
         whole = reader.operand(0)
         if joined.op == "Resize":
             return [self._part(whole, 0, reader)]
@@ -136,7 +136,7 @@ class MoveConvBeforeResize(Weighed, OpRule):
 
 
 def _check_finite(node: Node, array: np.ndarray, parts: list[_Part]) -> None:
-    """Decline where an interpolated weight or bias may be infinite: a mean with one that counts nothing is NaN."""
+    """Decline if a weight or bias may be infinite: interpolating the result multiplies infinity by 0, which is NaN."""
     views = [part.resize[1] for part in parts if part.resize is not None]
     if all(view.mode == "nearest" for view in views):
         return

@@ -1,4 +1,4 @@
-"""Choices that are written as arithmetic."""
+"""Selections written as arithmetic."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from graphopt.match import Match, OpBuilder, Pattern, Var
 from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
 
 _INTEGERS = frozenset({T.INT32, T.INT64})
-"""Integers that ONNX Runtime chooses among."""
+"""Integer types for which ONNX Runtime implements `Where`."""
 
 
 class FuseSelectionIntoWhere(PatternRule):
     """Recognize `Where` in `c * x + (not c) * y`, of integers or of two constants.
 
-    tf2onnx writes a choice like that; a table of Keras is read at `index + size` where the index is negative. Of other
-    floats it stays: an infinity that is not chosen, times 0, is NaN.
+    tf2onnx writes a selection like that; Keras reads a table at `index + size` where the index is negative. With other
+    floats it stays: an infinity that is not selected, times 0, is NaN.
     """
 
     opsets = "9-"
-    numerics = Numerics.ROUNDING  # of floats the sign of zero
+    numerics = Numerics.ROUNDING  # the sign of a zero may differ
 
     def pattern(self, op: OpBuilder, x: Pattern, y: Pattern) -> Pattern:
         condition = Var("condition", dtype=T.BOOL)

@@ -1,4 +1,4 @@
-"""Positions of an axis that are taken by several operators, or one by one, taken in one step."""
+"""Positions of an axis that several operators select, or one operator one by one, selected in one step."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ from graphopt.operators import Concat, Cut, Gather, Selection, Slice, Split, Squ
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 
 _MOST_READERS = 1 << 12
-"""A value with more readers than this is not looked at."""
+"""A value with more readers is not examined."""
 
 _MOST_POSITIONS = 1 << 14
-"""Longer axes are not followed position by position."""
+"""Longer axes are not tracked position by position."""
 
 _DEEPEST = 4
-"""How many operators a part may be away from the value."""
+"""The most operators between a value and a part of it."""
 
 
 class TakenApart(OpRule):
-    """Join operators that together take every position of an axis exactly once into one `Split`.
+    """Fuse operators that together take every position of an axis exactly once into one `Split`.
 
-    What lies inside of a part is taken of that part, where it may be a `Split` again.
+    A selection inside a larger one becomes a slice of that part, which may be split in turn.
     """
 
     opsets = "2-"
 
     def part(self, node: Node) -> Selection:
-        """What a node takes, the axis kept."""
+        """The positions that a node selects, with the axis kept."""
         return Selection.of(node.result)
 
     def check(self, x: Value, axis: int, nodes: Collection[Node]) -> None:
-        """Decline where a `Split` in place of these would not be faster, or not run."""
+        """Decline if a `Split` in place of `nodes` would not be faster, or not be supported."""
 
     def write(self, part: Value, node: Node, rw: Rewriter) -> Value:
-        """What a node gives, from what it takes."""
+        """The result of a node, given the part of the `Split` that it selects."""
         return part
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Sort all of these operators that read the value by where they start."""
+        """Sort the operators of this kind that read the value by their first position."""
         x = node.operand(0)
         if x.is_const or not 2 <= len(x.users) <= _MOST_READERS:
             raise Decline
         front = self.part(node)
         if front.run().start:
-            raise Decline  # the one in front asks for all
+            raise Decline  # only the node that takes the first position rewrites all
         axis = front.axis
         readers: dict[range, list[Node]] = {}
         for user in x.users:
@@ -77,7 +77,7 @@ class TakenApart(OpRule):
 
 
 def _widest(runs: Collection[range]) -> list[range]:
-    """Those that are not inside of another, from the front."""
+    """The ranges that are not inside another, in ascending order."""
     found: list[range] = []
     for run in sorted(runs, key=lambda run: (run.start, -run.stop)):
         if not found or run.stop > found[-1].stop:
@@ -86,11 +86,11 @@ def _widest(runs: Collection[range]) -> list[range]:
 
 
 class FuseSlicesIntoSplit(TakenApart):
-    """Join `Slice` nodes that together take all of a value along one axis into one `Split`.
+    """Fuse `Slice` nodes that together take all of a value along one axis into one `Split`.
 
     Two or more of them, with constant bounds, steps of 1 and a known size: each element belongs to exactly one. Slices
-    inside of one of these become slices of it, as where a rotary embedding turns the halves of the first part only.
-    Other readers of the value, and slices along other axes, do not matter.
+    inside one of these become slices of its part, as where a rotary embedding rotates the halves of the first part
+    only. Other readers of the value, and slices along other axes, do not matter.
     """
 
     # No pattern, here and below: any number of operators read one value.
@@ -99,34 +99,34 @@ class FuseSlicesIntoSplit(TakenApart):
 
 
 _FEWEST_RUNS = 64
-"""A `Gather` copies as many runs; with fewer of them the nodes that are added take what is saved: two positions of 32
-runs took 6.31 us gathered and 6.43 us split, of 128 runs 7.53 and 6.51, of 603 000 runs 9714 and 437 (one thread)."""
+"""With fewer runs for `Gather` to copy, the added nodes cost what `Split` saves: two positions of 32 runs took 6.31 us
+gathered and 6.43 us split, of 128 runs 7.53 and 6.51, of 603 000 runs 9714 and 437 (one thread)."""
 
 _LONGEST_RUN = 32
-"""Elements from which on copying itself takes the time: 256 runs of 16 took 12.5 us gathered and 8.0 us split, of 64
+"""In runs of more elements the copying itself dominates: 256 runs of 16 took 12.5 us gathered and 8.0 us split, of 64
 12.9 and 11.7."""
 
 _SPLIT = NUMBER_TYPES | {TensorProto.STRING}
-"""The element types that are split at every opset."""
+"""The element types that `Split` accepts at every opset."""
 
 _UNKNOWN_SIZE = 16
-"""What a dimension is taken for that is not known."""
+"""The assumed size of an unknown dimension."""
 
 
 def runs_along(x: Value, axis: int) -> tuple[int, int, bool]:
-    """In how many runs a position of an axis lies, of how many elements, and whether `Gather` copies them as fast."""
+    """How many contiguous runs a position of an axis consists of, their length, and whether `Gather` is as fast."""
     dims = x.dims()
     runs, run = element_count(dims[:axis], _UNKNOWN_SIZE), element_count(dims[axis + 1 :], _LONGEST_RUN + 1)
     return runs, run, run > _LONGEST_RUN or runs < _FEWEST_RUNS
 
 
 class FuseGathersIntoSplit(TakenApart):
-    """Join `Gather` nodes that together take every position of an axis into one `Split`.
+    """Fuse `Gather` nodes that together take every position of an axis into one `Split`.
 
     Each takes one position, by a constant scalar (then a `Squeeze` follows) or a list of one. A `Gather` copies run
     by run: the real and the imaginary part of a spectrum, or the four numbers of a box, are runs of one element. Where
-    the runs are long, or a few that lose the axis, nothing would be gained, and the nodes stay. The columns of a table,
-    each of which keeps its axis, are split however few rows there are: that is one node in place of one a column.
+    runs are long, or few and without the axis, nothing would be gained, and the nodes stay. The columns of a table,
+    each of which keeps its axis, are split however few rows there are: that is one node in place of one per column.
     """
 
     ops = ("Gather",)
@@ -149,16 +149,16 @@ class FuseGathersIntoSplit(TakenApart):
             raise Decline("{} runs of {} elements are gathered as fast", runs, run)
 
     def write(self, part: Value, node: Node, rw: Rewriter) -> Value:
-        """Without the axis where the position is a number."""
+        """The part, without the axis if the position is a scalar."""
         gather = Gather.of(node)
         return part if gather.positions.ndim else Squeeze(part, (gather.axis,)).write(rw)
 
 
 class ConvertGatherToSlice(OpRule):
-    """Take neighbours in order with a `Slice`, which copies them as one block, not with a `Gather` one by one.
+    """Replace a `Gather` of consecutive positions with a `Slice`, which copies them as one block.
 
-    The indices are a constant list, and the size of the axis is known: a `Gather` complains of positions that do not
-    exist, which a `Slice` passes over.
+    The indices are a constant list, and the size of the axis is known: positions out of range are an error in `Gather`
+    and ignored by `Slice`.
     """
 
     ops = ("Gather",)
@@ -175,19 +175,19 @@ class ConvertGatherToSlice(OpRule):
 
 
 _BLOCK = 256
-"""`Gather` copies as many bytes at once. ONNX Runtime takes 0.9 of the time of `Split` and `Concat` with 384 bytes, 0.5
-with 12 thousand, and 1.4 with 64."""
+"""The least bytes that `Gather` copies at once. ONNX Runtime takes 0.9 of the time of `Split` and `Concat` with 384
+bytes, 0.5 with 12 thousand, and 1.4 with 64."""
 
 
 class FuseSplitGatherConcat(OpRule):
-    """Take what `Concat` joins of parts of one value from that value in one step.
+    """Replace a `Concat` of parts of one value with one selection from that value.
 
-    The parts are made by `Split`, `Slice` and `Gather` along the axis of the `Concat`, in constant places. In order
-    and complete they are the value itself; neighbours in order are a `Slice`; others a `Gather`, unless there is so
-    little behind the axis that it would copy a few bytes at a time.
+    The parts are selected by `Split`, `Slice` and `Gather` along the axis of the `Concat`, at constant positions. All
+    positions in order are the value itself; consecutive ones are a `Slice`; others a `Gather`, unless so little lies
+    behind the axis that it would copy only a few bytes at a time.
     """
 
-    # No pattern: there is any number of parts, each some operators away from the value.
+    # No pattern: there may be any number of parts, each some operators away from the value.
     ops = ("Concat",)
     sources = ("Gather", "Slice", "Split")
     opsets = "10-"
@@ -210,7 +210,7 @@ class FuseSplitGatherConcat(OpRule):
 
 
 def _followed(part: Value, axis: int, reader: Node) -> dict[Value, Selection]:
-    """What a value is taken of along an axis, itself first, and how."""
+    """The values that `part` is selected from along an axis, itself first, each with the selection."""
     found: dict[Value, Selection] = {}
     with suppress(Decline):
         taken = Selection.all_of(part, axis)
@@ -221,7 +221,7 @@ def _followed(part: Value, axis: int, reader: Node) -> dict[Value, Selection]:
 
 
 def _check_gather(concat: Concat, x: Value) -> None:
-    """Decline where one `Gather` would not be faster."""
+    """Decline if one `Gather` would not be faster."""
     if any(part is not x and not part.one_use for part in concat.parts):
         raise Decline("a part has other readers")
     if x in concat.parts:

@@ -1,7 +1,7 @@
-"""Weights that a scale would make so small that they lose digits, where what is around them makes up for it.
+"""Scales that must not be folded into weights, since that changes what underflows or overflows.
 
-And weights so large that their sums overflow before a scale makes them small, or scales that make ordinary numbers
-of sums that are next to nothing.
+A scaled weight may become denormal and lose digits, which other operators magnify again. Sums of products with large
+weights may overflow before a small scale, and a large scale magnifies denormal sums, which have lost digits.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from graphopt.operators.rows import Rows, read_rows
 from graphopt_passes.elimination.magnitude import refuse_magnified_after, refuse_magnified_before
 
 _SMALL = 2.0**-10
-"""A larger scale takes at most ten of its digits from a weight that is a normal number."""
+"""A larger scale costs a weight that is a normal number at most ten bits."""
 
 _LARGE = 2.0**20
-"""Scaled by more than this, the digits that a sum loses below the smallest normal number are some of a normal one."""
+"""A larger scale makes the bits that a denormal sum has lost visible in a normal number."""
 
 _CRUDE = 2.0**10
-"""Below so many times the smallest number a weight keeps at most ten of its digits, or vanishes."""
+"""A weight below this many times the smallest denormal number keeps at most ten bits, or becomes zero."""
 
 _HALF = 2.0**-13
-"""The largest weight of an output from which on halves have as many digits of it as of any number, or one less."""
+"""If the largest weight of an output is at least this, float16 holds it with all bits, or one less."""
 
 
 def refuse_lost_digits(linear: Linear, affine: Affine, root: Node) -> None:
-    """Decline where weights that matter would lose digits, scaled by what `root` does to the result of their operator.
+    """Decline if weights that matter would lose digits when scaled by the `affine` that `root` applies to the result.
 
-    Those do not matter that may as well be zero (docs/adr/0015-negligible-weights.md): a bias is far above them, or
-    nothing before or after them magnifies what it gets.
+    Weights that may as well be zero do not matter (docs/adr/0015-negligible-weights.md): a bias is far larger than
+    their products, or no operator before or after them magnifies its operand.
     """
     scale = affine.scale
     if scale is not None:
@@ -49,7 +49,7 @@ def refuse_lost_digits(linear: Linear, affine: Affine, root: Node) -> None:
 
 
 def refuse_lost_digits_before(linear: Linear, scale: np.ndarray[Any, Any]) -> None:
-    """The same of weights that are scaled as the channels of the input of their operator are."""
+    """Decline if weights that matter would lose digits when scaled by the scale of the input channels."""
     check_scale(scale, linear.kernel)
     if _is_small(scale, linear.kernel):
         rows = read_rows(linear.node, 1)
@@ -60,11 +60,11 @@ def refuse_lost_digits_before(linear: Linear, scale: np.ndarray[Any, Any]) -> No
 
 
 def check_scale(scale: np.ndarray[Any, Any], weight: Value) -> None:
-    """Decline a scale that makes ordinary numbers of what is next to nothing, or overflows where a product would not.
+    """Decline a scale that changes what underflows or overflows when it is folded into the weights.
 
-    A sum that is scaled afterwards has lost its digits below the smallest normal number then, and a large number that
-    is scaled before it meets a small weight has become infinite; with the scale in the weights neither happens. Nor
-    does a sum overflow then that a small scale makes small, or one of zero no number.
+    With a large scale, a denormal sum that is scaled afterwards has lost digits, and a large input that is scaled
+    before its product with a small weight is infinite; scaled weights avoid both. With a small scale, they avoid the
+    overflow of a sum before it is scaled, which a scale of zero turns into NaN.
     """
     if not np.abs(scale).max(initial=0.0) <= _LARGE:
         raise Decline("a scale above {:.2g} magnifies what sums lose", _LARGE)
@@ -73,20 +73,20 @@ def check_scale(scale: np.ndarray[Any, Any], weight: Value) -> None:
 
 
 def _is_small(scale: np.ndarray[Any, Any], weight: Value) -> bool:
-    """Whether some of these numbers may make a weight lose digits; those of few networks do, but for halves."""
+    """Whether a scale may make a weight lose digits; scales of few networks do, except in float16."""
     least = 1.0 if weight.dtype == TensorProto.FLOAT16 else _SMALL
     return bool(((scale != 0) & (np.abs(scale) < least)).any())
 
 
 def _product(array: np.ndarray[Any, Any], by: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Weights times numbers in float64; what is not zero stays so."""
+    """Weights times factors in float64; a product of nonzero numbers is not zero."""
     wide = array.astype(np.float64) * by
     wide[(wide == 0) & (array != 0) & (by != 0)] = np.finfo(np.float64).smallest_subnormal
     return np.asarray(wide)
 
 
 def _check_sums(weights: np.ndarray[Any, Any]) -> None:
-    """Decline where sums of products overflow before they are scaled, and would not afterwards."""
+    """Decline if sums of products may overflow before they are scaled, but not with scaled weights."""
     with np.errstate(all="ignore"):
         square = np.vdot(weights, weights) if weights.dtype in (np.float32, np.float64) else 0
     if np.isinf(square):
@@ -94,14 +94,14 @@ def _check_sums(weights: np.ndarray[Any, Any]) -> None:
 
 
 def _refuse(linear: Linear, rows: Rows, dtype: np.dtype[Any], bias: np.ndarray[Any, Any] | None, root: Node) -> None:
-    """Decline where new weights, float64 `rows` to be of `dtype`, lose digits that matter beside the new bias."""
+    """Decline if new weights, float64 `rows` to be stored as `dtype`, lose digits that matter beside the new bias."""
     if dtype == np.float16:
         _refuse_halves(rows)
     if dtype not in (np.float32, np.float64):
         return
     info = np.finfo(dtype)
     small = (np.abs(rows.array) < info.smallest_normal) & (rows.array != 0)
-    least = np.maximum(np.abs(rows.array), float(info.smallest_subnormal))  # what a weight may be moved by
+    least = np.maximum(np.abs(rows.array), float(info.smallest_subnormal))  # bounds the rounding error of each weight
     lost, others = replace(rows, array=least).sums(small), rows.largest(small)
     added = np.abs(bias).reshape(lost.shape) if bias is not None else 0.0
     beside = float(info.eps) ** 2 * added
@@ -113,13 +113,13 @@ def _refuse(linear: Linear, rows: Rows, dtype: np.dtype[Any], bias: np.ndarray[A
     refuse_magnified_after(root, float(lost[counts].max()), summed=summed)
     crude = np.abs(rows.array) < _CRUDE * float(info.smallest_subnormal)
     moved = replace(rows, array=np.full_like(least, info.smallest_subnormal)).sums(small & crude)
-    if (moved > beside).any():  # by up to as much again: not to more than the smallest normal number
+    if (moved > beside).any():  # errors as large as the weights: magnified to about the smallest normal number at most
         before = refuse_magnified_before(linear.node, 1, 1 / float(info.eps))
         refuse_magnified_after(root, float(moved.max()), summed=summed, most=1 / float(info.eps) / before)
 
 
 def _refuse_halves(rows: Rows) -> None:
-    """Decline where all weights of an output are below the normal range of halves, which activations make up for."""
+    """Decline if all weights of an output are below the normal range of float16, so that activations must be large."""
     largest = np.abs(rows.array).max(axis=(1, 3), initial=0)
     if ((largest > 0) & (largest < _HALF)).any():
         raise Decline("an output would have weights below {:.2g} alone, of which halves have fewer digits", _HALF)

@@ -1,4 +1,4 @@
-"""`Softmax` and `LogSoftmax` that are written out."""
+"""Written-out `Softmax` and `LogSoftmax`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
 
 
 class FuseSoftmax(PatternRule):
-    """Recognize `Softmax`: exponents of the differences to the maximum, divided by their sum.
+    """Recognize `Softmax`: `e / sum(e)` with `e = exp(x - max(x))`.
 
     Along the last axis; before opset 13 along the last ones. Along others, ONNX Runtime transposes to normalize, and
-    what is written out is faster. For float and double, which runtimes have kernels for.
+    the written-out form is faster. For float and double, which runtimes have kernels for.
     """
 
     opsets = "7-"
     numerics = Numerics.ROUNDING
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """`e / sum(e)` of `e = exp(x - max(x))`; the maximum may have other readers."""
+        """The maximum may have other readers."""
         maximum = op.ReduceMax(x, axes=Attr("axes"), keepdims=1, _shared=True)
         exponents = op.Exp(op.Sub(x, maximum))
         return op.Div(exponents, op.ReduceSum(exponents, axes=Attr("sum_axes"), keepdims=1))
@@ -31,17 +31,17 @@ class FuseSoftmax(PatternRule):
 
 
 class FuseLogSoftmax(PatternRule):
-    """Recognize `LogSoftmax`: the differences to the maximum, minus the logarithm of the sum of their exponents.
+    """Recognize `LogSoftmax`: `d - log(sum(exp(d)))` with `d = x - max(x)`.
 
-    JAX writes it like that. Along the last axis, before opset 13 the last ones, for float32. The kernel for double
-    gives numbers beside a NaN, and beside an infinity.
+    JAX writes it like that. Along the last axis, before opset 13 the last ones, for float32. Beside a NaN or an
+    infinity, the kernel for double gives numbers for the other elements.
     """
 
     opsets = "7-"
     numerics = Numerics.ROUNDING
 
     def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
-        """`d - log(sum(exp(d)))` of `d = x - max(x)`; the maximum may have other readers."""
+        """The maximum may have other readers."""
         shifted = op.Sub(x, op.ReduceMax(x, axes=Attr("axes"), keepdims=1, _shared=True))
         return op.Sub(shifted, op.Log(op.ReduceSum(op.Exp(shifted), axes=Attr("sum_axes"), keepdims=1)))
 
@@ -50,7 +50,7 @@ class FuseLogSoftmax(PatternRule):
 
 
 def _last_axes(m: Match) -> tuple[int, ...]:
-    """The axes of the maximum and the sum, which must be the last ones, with numbers along them."""
+    """The axes of the maximum and the sum, which must be the last ones and not empty."""
     if m.x.dtype not in (TensorProto.FLOAT, TensorProto.DOUBLE):
         raise Decline("the element type of {} is not one of floats", m.x.name)
     if not m.axes or not m.sum_axes:

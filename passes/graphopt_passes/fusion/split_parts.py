@@ -1,4 +1,4 @@
-"""Parts of a `Split` that lose its axis."""
+"""Parts of a `Split` whose axis is removed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from graphopt_passes.fusion.selections import runs_along
 
 
 class ConvertSplitToGathers(OpRule):
-    """Take the slices of a value by `Gather`, where a `Split` makes parts of size 1 and each loses the axis.
+    """Replace a `Split` into parts of size 1, and the `Squeeze` of each part, with one `Gather` per part.
 
-    An exporter of PyTorch writes `unbind` as `Split` and `Squeeze`: queries, keys and values of most vision
+    PyTorch's exporter writes `unbind` as `Split` and `Squeeze`, for queries, keys and values of most vision
     transformers. Many short runs are left to `Split`, which copies them faster.
     """
 
@@ -39,7 +39,7 @@ class ConvertSplitToGathers(OpRule):
 
 
 def _squeezes(part: Value, split: Split) -> tuple[Node, ...]:
-    """The readers of a part, where each of them removes the axis and nothing else."""
+    """The readers of a part; declines unless each of them removes the axis and no other."""
     if part.output_count:
         raise Decline("{} is an output", part.name)
     for user in part.users:

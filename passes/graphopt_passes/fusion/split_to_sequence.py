@@ -1,4 +1,4 @@
-"""Sequences that are made of one tensor only to be taken apart again."""
+"""Sequences built from one tensor only to be taken apart again."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from graphopt.operators import Split, Squeeze
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter
 
 _MOST_PARTS = 256
-"""No sequence of more parts is replaced."""
+"""A sequence of more parts is not replaced."""
 
 
 class ReplaceSplitToSequence(OpRule):
-    """Turn `SplitToSequence` into `Split`, where all that is done with the sequence is to take its elements.
+    """Replace `SplitToSequence` with `Split`, where the sequence is only read element by element.
 
-    The size of the axis and the sizes of the parts have to be known, and every reader is a `SequenceAt` with a
+    The size of the axis and the sizes of the parts must be known, and every reader must be a `SequenceAt` with a
     constant position, a `SequenceLength` or a `ConcatFromSequence`.
     """
 
@@ -21,7 +21,7 @@ class ReplaceSplitToSequence(OpRule):
     peers = {"onnxscript": "FoldConstantsPass"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Write the parts, without the axis where each is one position that does not keep it."""
+        """Write the parts, without the axis if each is a single position and `keepdims` is 0."""
         sequence = node.result
         if sequence.output_count or not all(map(_takes_elements, sequence.users)):
             raise Decline("{} is used as a sequence", sequence.name)
@@ -33,7 +33,7 @@ class ReplaceSplitToSequence(OpRule):
 
 
 def _takes_elements(user: Node) -> bool:
-    """Whether it sees through the construction of a sequence."""
+    """Whether a reader can be folded with the `SequenceConstruct` before it."""
     if user.op == "SequenceAt":
         return user.operand(1).is_const
     return user.op in ("ConcatFromSequence", "SequenceLength")

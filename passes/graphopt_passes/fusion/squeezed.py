@@ -1,4 +1,4 @@
-"""Biases and activations behind the `Squeeze` of a convolution's result."""
+"""Biases and activations after the `Squeeze` of a convolution's result."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from graphopt_passes.elementwise import OF_ONE_TYPE
 
 
 class MoveSqueezeBehindActivation(PatternRule):
-    """Add a bias to the result of a convolution, and activate it, before a `Squeeze` and not behind it.
+    """Move a bias or an activation of a convolution's result before the `Squeeze` of that result.
 
-    TensorFlow computes convolutions along one axis between an `Unsqueeze` and a `Squeeze`, the bias and the activation
-    behind that. Before it they become part of the convolution, and two that follow each other lose both.
+    TensorFlow computes 1-D convolutions between an `Unsqueeze` and a `Squeeze`, with bias and activation after that.
+    Before the `Squeeze` they fuse into the convolution, and `Squeeze` and `Unsqueeze` between two convolutions cancel.
     """
 
     opsets = "7-"
 
     def pattern(self, op: OpBuilder) -> Pattern:
-        """The result may be transposed first."""
+        """The convolution's result may be transposed before the `Squeeze`."""
         convolved = op.AnyOf("Conv", "ConvTranspose")(..., _bind="convolution")
         squeezed = op.Squeeze(Either(convolved, op.Transpose(convolved, ...)), ..., _bind="squeeze")
         constant = Const("constant", silent=True)
@@ -42,7 +42,7 @@ class MoveSqueezeBehindActivation(PatternRule):
 
 
 def _widened(constant: Value, view: Squeeze, rw: Rewriter) -> Value:
-    """A constant with axes of size 1 where the `Squeeze` removes some."""
+    """A constant with axes of size 1 inserted where the `Squeeze` removes them."""
     array = constant.array()
     rank = len(view.x.dims()) - len(view.axes)
     if array.ndim > rank:

@@ -1,4 +1,4 @@
-"""Values that are stacked along a new axis, which a reshape merges with the one behind it."""
+"""Values stacked along a new axis that a reshape merges with the axis after it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Dims = tuple[Dim, ...]
 
 
 class FuseStackIntoConcat(OpRule):
-    """Join values along an axis at once, instead of stacking them before it and merging the two axes by a reshape.
+    """Concatenate values along an axis, instead of stacking them before that axis and merging both by a reshape.
 
     `torch.stack(values, -2).flatten(-2)` is `torch.cat(values, -1)`: deformable attention joins the samples of its
-    levels so. The sizes must be known to be the same before and after, but for that of the axis.
+    levels like this. All sizes but that of the axis must be known to be the same before and after.
     """
 
     # No pattern: there may be any number of values.
@@ -35,7 +35,7 @@ class FuseStackIntoConcat(OpRule):
 
 
 def _unstacked(part: Value, before: Dims, behind: Dims, reader: Node, rw: Rewriter) -> Value:
-    """What a part is without its axis of size 1, where that has the other sizes of the result."""
+    """A part without the stacked axis of size 1, if its other sizes are those of the result."""
     axis, stacked = len(before), part.dims()
     if len(stacked) != axis + len(behind) + 2 or stacked[axis] != 1:
         raise Decline

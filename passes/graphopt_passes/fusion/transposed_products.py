@@ -1,4 +1,4 @@
-"""Matrix products between two transpositions of rows and columns."""
+"""Matrix products between `Transpose` nodes that swap rows and columns."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from graphopt_passes.fusion.transposes.table import permuted
 _BETWEEN = ("MatMul", *UNARY, *BROADCASTING)
 _MOST_NODES = 32
 _LEAST_COLUMNS = 64
-"""From so many columns on: with fewer, a product from the left of each of a batch takes longer than to transpose."""
+"""With fewer columns, a product from the left with each matrix of a batch takes longer than the transposes."""
 
 _MOST_BYTES = 1 << 20
-"""A larger matrix that others read as well is not written a second time."""
+"""A larger matrix with other readers is not duplicated."""
 
 
 class FuseTransposesAroundMatmul(OpRule):
-    """Multiply from the other side where rows and columns are swapped before and behind matrix products.
+    """Replace `(x^T W)^T` with `W^T x`, removing the `Transpose` nodes before and after matrix products.
 
-    `(x^T W)^T` is `W^T x`: layers of mixers that work along the tokens. Activations and arithmetic with constants may
-    be between, and more products; nothing else reads what is computed there. Not at level `basic`: quantizers take a
-    constant left operand for no weight.
+    The token-mixing layers of MLP mixers are exported like this. Activations, arithmetic with constants and more
+    products may lie between; nothing else may read the intermediate values. Not at
+    level `basic`: quantizers take only a constant right operand for a weight.
     """
 
     # No pattern: there may be any number of operators between the first `Transpose` and the last.
@@ -56,7 +56,7 @@ class FuseTransposesAroundMatmul(OpRule):
 
 
 def _between(last: Node, rank: int, sources: dict[Value, Value]) -> list[Node]:
-    """The operators in front of the last `Transpose`, in order, up to the first ones, whose operands `sources` gets."""
+    """The operators between the first `Transpose` nodes, whose operands go into `sources`, and the last, in order."""
     found: dict[Node, None] = {}
     values = [last.operand(0)]
     while values:
@@ -77,7 +77,7 @@ def _between(last: Node, rank: int, sources: dict[Value, Value]) -> list[Node]:
 
 
 def _check(node: Node, count: int) -> None:
-    """See that an operator works on what is transposed as well, and that it pays."""
+    """Decline an operator that cannot work on the operands before their `Transpose`, or would become slower."""
     if node.op == "Transpose":
         raise Decline("{} is transposed in another way", node.result.name)
     if count > _MOST_NODES:
@@ -90,7 +90,7 @@ def _check(node: Node, count: int) -> None:
 
 
 def _turned(value: Value, new: Mapping[Value, Value]) -> Operand:
-    """An operand of a product with its rows and columns swapped."""
+    """An operand of a product with rows and columns swapped."""
     if value in new:
         return new[value]
     matrix = value.const(None if value.one_use else _MOST_BYTES)

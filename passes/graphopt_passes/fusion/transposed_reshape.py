@@ -15,11 +15,11 @@ from graphopt_passes.fusion.reshapes import RESHAPES
 
 
 class FuseTransposesAroundReshape(PatternRule):
-    """Join two `Transpose` with a reshape between them into one, or into a reshape alone.
+    """Fuse two `Transpose` with a reshape between them into one `Transpose`, or into a reshape.
 
-    The reshape parts and joins dimensions, so that there are pieces that move as a whole: tokens that become an image
-    and then rows of channels again, heads that are joined before they become an image, windows of windows. It must
-    leave fewer operators, or reshapes where others are beside them, and no permutation that is slower than the two.
+    The reshape splits and merges dimensions, which leaves pieces that move as a whole: tokens that become an image and
+    then rows of channels again, heads that are merged before they become an image, windows of windows. There must be
+    fewer operators afterwards, or reshapes next to others, and no permutation slower than the two.
     """
 
     opsets = "5-"
@@ -29,7 +29,7 @@ class FuseTransposesAroundReshape(PatternRule):
         return op.Transpose(between, ...)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """The pieces in the order in which they are in the value, then in that of the result."""
+        """Order the pieces as in the operand, then as in the result."""
         first, second, result = Transpose.of(m.first), Transpose.of(m.root), m.root.result
         pieces = _pieces(m.first.result.dims(), m.between.result.dims())
         before = sorted(pieces, key=lambda piece: first.perm[piece.before])
@@ -48,7 +48,7 @@ class FuseTransposesAroundReshape(PatternRule):
 
 
 def _written(best: _Moved, x: Value, result: Value, around: tuple[bool, bool], rw: Rewriter) -> Value:
-    """The permutation with axes of size 1 as they are, or as they are to be, and the reshapes that it needs."""
+    """The permutation, with axes of size 1 placed as in `x` or as in the result, and the reshapes that it needs."""
     shape = list(x.dims())
     if around[0]:
         shape = [*(size for size in result.dims() if size == 1 and not around[1]), *best.shape]
@@ -65,7 +65,7 @@ def _written(best: _Moved, x: Value, result: Value, around: tuple[bool, bool], r
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A dimension, or a part of one, with the axes that it is of before and after the reshape."""
+    """A dimension, or a part of one, with its axes before and after the reshape."""
 
     size: Dim
     before: int
@@ -86,7 +86,7 @@ class _Moved:
 
     @classmethod
     def of(cls, before: list[_Piece], after: list[_Piece], together: Callable[[_Piece, _Piece], bool]) -> _Moved:
-        """That of pieces which stay together where they are neighbours in both orders, and as a function says."""
+        """The permutation that merges pieces which are neighbours in both orders and which `together` accepts."""
         runs: list[list[_Piece]] = []
         for piece in before:
             last = runs[-1][-1] if runs else None
@@ -109,7 +109,7 @@ class _Moved:
         return self.perm == tuple(range(len(self.perm)))
 
     def reshapes(self, x: Value, result: Value) -> tuple[bool, bool]:
-        """Whether it needs a reshape before it and behind it, for what axes of size 1 do not settle."""
+        """Whether it needs a reshape before and after it, because not only axes of size 1 differ."""
         if self.moves_nothing:
             return False, False
         before, after = list(x.dims()), list(result.dims())
@@ -126,7 +126,7 @@ _TOGETHER: tuple[Callable[[_Piece, _Piece], bool], ...] = (
     lambda one, two: one.before == two.before,
     lambda one, two: one.after == two.after,
 )
-"""Which neighbours may stay together: none, or those of one axis before or after."""
+"""Which neighbouring pieces may be merged: none, or those of one axis before or after the reshape."""
 
 
 def _is_fixed(*pieces: _Piece) -> bool:
@@ -134,13 +134,13 @@ def _is_fixed(*pieces: _Piece) -> bool:
 
 
 def _is_beside_reshapes(m: Match) -> bool:
-    """Whether the new reshapes become part of others."""
+    """Whether the new reshapes fuse with others."""
     users = m.root.result.users
     return m.x.made_by(*RESHAPES) is not None and m.x.one_use and all(user.op in RESHAPES for user in users)
 
 
 def _pieces(before: Sequence[Dim], after: Sequence[Dim]) -> list[_Piece]:
-    """The largest pieces that neither shape parts, without those of size 1."""
+    """The largest pieces that neither shape splits, without those of size 1."""
     pieces: list[_Piece] = []
     left = [(size, axis) for axis, size in enumerate(before) if size != 1]
     right = [(size, axis) for axis, size in enumerate(after) if size != 1]
@@ -161,9 +161,9 @@ def _pieces(before: Sequence[Dim], after: Sequence[Dim]) -> list[_Piece]:
 
 
 def _joined(parts: list[_Size], whole: list[_Size]) -> list[tuple[_Size, _Size]]:
-    """Each part with what it is in, where all that is open is of how many elements some parts are together.
+    """Pair each part with the dimension it is a part of, where at most one dimension of `whole` is split or unknown.
 
-    All other sizes are numbers, and the same on both sides: so an open one follows from that of all elements.
+    All other sizes are numbers, and equal on both sides, so that the unknown one follows from the element count.
     """
     count = len(parts) - len(whole) + 1
     at = next((at for at, (size, _) in enumerate(whole) if not isinstance(size, int)), -1)
@@ -176,7 +176,7 @@ def _joined(parts: list[_Size], whole: list[_Size]) -> list[tuple[_Size, _Size]]
 
 
 def _common(one: Dim, two: Dim) -> int:
-    """The smaller of two sizes, where it parts the larger one."""
+    """The smaller of two sizes, which must divide the larger one."""
     if not isinstance(one, int) or not isinstance(two, int) or not one or not two or max(one, two) % min(one, two):
         raise Decline("{} and {} have no pieces in common", one, two)
     return min(one, two)
