@@ -1,4 +1,4 @@
-"""Fusions to operators beyond the standard, of domain `com.microsoft`, that ONNX Runtime's CPU provider has."""
+"""Fusions into operators of domain `com.microsoft`, beyond the standard, that ONNX Runtime's CPU provider has."""
 
 from graphopt_passes.naming import passes_of
 

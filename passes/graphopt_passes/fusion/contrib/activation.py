@@ -17,7 +17,7 @@ def _parameters(node: Node) -> dict[str, float]:
 
 
 class FuseActivationIntoGemm(ForRuntime):
-    """Let `FusedGemm` apply the activation after a `Gemm`."""
+    """Fuse a `Gemm` and the activation after it into `FusedGemm`."""
 
     peers = {"onnxruntime": "GemmActivationFusion"}
 
@@ -35,10 +35,10 @@ class FuseActivationIntoGemm(ForRuntime):
 
 
 class FuseActivationIntoConv(ForRuntime):
-    """Let `FusedConv` apply the activation after a convolution, and add a residual in between.
+    """Fuse a convolution, or one with a residual, and the activation after it into `FusedConv`.
 
     Takes `Relu`, `LeakyRelu`, `Sigmoid`, `Tanh`, `HardSigmoid`, and `Clip` with constant bounds. For convolutions that
-    stay in NCHW; those that are converted to the blocked layout have their activations by then.
+    stay in NCHW; those that are converted to the blocked layout have absorbed their activations by then.
     """
 
     peers = {"onnxruntime": "ConvActivationFusion"}
@@ -65,7 +65,7 @@ class FuseActivationIntoConv(ForRuntime):
 
 
 class FuseAddIntoConv(ForRuntime):
-    """Let `FusedConv` add what is added to the result of a convolution, of the same shape, before an activation."""
+    """Fuse a convolution and the addition of a residual of the same shape into `FusedConv`, before an activation."""
 
     peers = {"onnxruntime": "ConvAddActivationFusion"}
 

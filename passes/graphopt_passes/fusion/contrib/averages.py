@@ -16,15 +16,16 @@ from graphopt_passes.fusion.contrib.parameters import Quantized, check_per_tenso
 
 _MOST_SUMMED = 2**24
 _RATIOS = (2.0**-32, 2.0**8)
-"""The kernel of QLinearGlobalAveragePool takes so many elements, and such quotients of scales by their number."""
+"""QLinearGlobalAveragePool takes fewer elements than `_MOST_SUMMED`, and ratios of scales over their number in this
+range."""
 _LARGEST_WINDOW = 64
-"""Above that the kernel of depthwise convolutions is no faster than a pool of floats."""
+"""For larger windows the kernel of depthwise convolutions is no faster than a pool of floats."""
 
 
 def _average_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
     """A depthwise convolution with ones: the kernel of QLinearAveragePool takes 10 to 20 times as long.
 
-    It is slower than a pool of floats between dequantize and quantize, even.
+    That kernel is even slower than a pool of floats between dequantize and quantize.
     """
     check_per_tensor(operands)
     (x,), pool = operands, Pool.of(op)
@@ -53,7 +54,7 @@ def _global_average_pool(op: Node, operands: list[Quantized], output: Quantized,
     check_per_tensor(operands)
     known = [size for size in (shape or ())[2:] if isinstance(size, int)]
     ratio = x.scale.item() / output.scale.item()
-    # Sizes that are not known are taken for what an image may have.
+    # An unknown size may be any that an image can have.
     sizes = [math.prod(known)] if shape is not None and len(known) == len(shape) - 2 else [1, 2**20]
     if any(not _RATIOS[0] <= ratio / max(size, 1) < _RATIOS[1] or size >= _MOST_SUMMED for size in sizes):
         raise Decline("the kernel does not take the scales of {} and its mean", x.value.name)
@@ -73,4 +74,4 @@ def _mean(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) 
 AVERAGES: dict[str, Maker] = {
     "AveragePool": _average_pool, "GlobalAveragePool": _global_average_pool, "ReduceMean": _mean,
 }  # fmt: skip
-"""What becomes of averages."""
+"""The makers of averages on integers, by operator."""

@@ -1,4 +1,4 @@
-"""Products with matrices of few bits that ONNX Runtime has no kernel for in one form: it unpacks them in each run."""
+"""Products with 4-bit matrices in forms without a kernel, which ONNX Runtime unpacks in each run."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Re
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST
 
 _BITS, _MIDDLE = 4, 8
-"""The integers that there are kernels for, and what stands for 0 among them where no zero point is given."""
+"""The bits of integers that have kernels, and their default zero point."""
 _FARTHEST = 16
-"""How far a zero point may be from the middle: what is taken apart would cancel out if it were much farther."""
+"""How far a zero point may be from the middle: if it were much farther, the two summands would cancel."""
 
 
 class _OnBlocks(OpRule):
-    """A rule on `MatMulNBits` with integers of 4 bits, all of whose blocks are whole."""
+    """A rule on `MatMulNBits` with 4-bit integers in whole blocks."""
 
     ops = (f"{DOMAIN}::MatMulNBits",)
     level = Level.EXTENDED
@@ -27,12 +27,12 @@ class _OnBlocks(OpRule):
 
 
 class ConvertGroupsToBlocks(_OnBlocks):
-    """Order the rows of a `MatMulNBits` by their groups, so that each group is a block, and leave out their index.
+    """Sort the rows of a `MatMulNBits` by group, so that each group is a block, and remove the group index.
 
-    With an index of groups ONNX Runtime unpacks the whole matrix in each run: of 1024x1024, one thread took 1680 us for
-    a row and 165 without it. Where rows are in another order than their groups, as GPTQ writes them that sorts by
-    activations, the other operand is brought into that order. The numbers stay floats: an accuracy level that would
-    quantize them, which the index rules out, is left out with it.
+    With an index of groups ONNX Runtime unpacks the whole matrix in each run: for 1024x1024, one thread took 1680 us
+    for a row and 165 without it. If rows are not sorted by group, as written by GPTQ that sorts by activations, the
+    other operand is permuted to match. The numbers stay floats: an accuracy level that would quantize them, which has
+    no effect with an index, is removed with it.
     """
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
@@ -51,11 +51,11 @@ class ConvertGroupsToBlocks(_OnBlocks):
 
 
 class ConvertFractionalZerosToSums(_OnBlocks):
-    """Add what the zero points of a `MatMulNBits` make of the sums of blocks, where they are floats.
+    """Replace float zero points of a `MatMulNBits` with a product of the sums of blocks that is added to its result.
 
-    `x * s * (q - z)` is `x * s * (q - 8)` and `x * s * (8 - z)`, whose last two are constant for a block. With such
-    zero points, as HQQ finds them, ONNX Runtime unpacks the whole matrix in each run: of 1024x1024, one thread took
-    1770 us for a row and 150 in this form, 3.6 and 1.8 ms for 64 rows.
+    `x * s * (q - z)` is `x * s * (q - 8) + x * s * (8 - z)`, with `s * (8 - z)` constant in a block. With such zero
+    points, as HQQ finds them, ONNX Runtime unpacks the whole matrix in each run: for 1024x1024, one thread took 1770 us
+    for a row and 150 in this form, 3.6 and 1.8 ms for 64 rows.
     """
 
     finite = True
@@ -83,7 +83,7 @@ class ConvertFractionalZerosToSums(_OnBlocks):
 
 
 def _sizes(node: Node) -> dict[str, Any]:
-    """The attributes of the product without its accuracy level; declines where a block is not whole."""
+    """The attributes of the product without its accuracy level; declines if a block is not whole."""
     names = ("K", "N", "bits", "block_size")
     sizes = {name: int(node.attr(name, _BITS if name == "bits" else 0)) for name in names}
     if sizes["bits"] != _BITS or sizes["block_size"] < 1 or sizes["K"] % sizes["block_size"]:
@@ -95,7 +95,7 @@ def _sizes(node: Node) -> dict[str, Any]:
 
 
 def _order(index: Value, rows: int, block: int) -> np.ndarray:
-    """The rows by their groups; declines where a group has more or fewer of them than a block."""
+    """The rows sorted by group; declines unless each group has as many rows as a block."""
     groups = index.array().reshape(-1)[:rows]
     if len(groups) != rows or not np.array_equal(np.sort(groups), np.arange(rows) // block):
         raise Decline("{} has groups of other sizes than blocks", index.name)
@@ -103,7 +103,7 @@ def _order(index: Value, rows: int, block: int) -> np.ndarray:
 
 
 def _ordered(node: Node, order: np.ndarray, rw: Rewriter) -> tuple[Value, Value]:
-    """Both operands in another order of rows."""
+    """Both operands with the rows of the matrix in another order."""
     x, weight = node.operand(0), node.operand(1)
     packed = weight.array()
     if weight.uses > 1 or not x.rank:

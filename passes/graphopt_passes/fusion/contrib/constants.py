@@ -16,14 +16,14 @@ _NORMALIZATIONS = (
 """Operators whose scales and biases are floats in every kernel."""
 _READERS = (*_NORMALIZATIONS, "Gather")
 _LARGEST = 2**16
-"""Bytes of floats that are worth a kernel less in each run."""
+"""The most bytes of floats for which it pays to save a kernel in each run."""
 
 
 class FoldDequantizedParameters(OnIntegers):
-    """Write scales and biases of normalizations as floats, where they are constant integers that are dequantized.
+    """Fold the `DequantizeLinear` of constant scales and biases of normalizations, and of small tables.
 
-    No kernel normalizes by integers, so that they are dequantized in every run. So are small tables of which what is
-    looked up is not quantized.
+    No kernel normalizes with integers, so these are dequantized in every run. So are small tables whose gathered values
+    are not quantized again.
     """
 
     # No pattern: all readers of the result count.
@@ -46,14 +46,14 @@ class FoldDequantizedParameters(OnIntegers):
 
 
 def _reads_floats(user: Node, value: Value) -> bool:
-    """Whether an operator normalizes by a value, or looks up in it what nothing quantizes."""
+    """Whether an operator normalizes with a value, or gathers from it values that nothing quantizes."""
     if user.op == "Gather":
         return user.inputs[0] is value and not is_quantized(user.result)
     return user.op in _NORMALIZATIONS and user.inputs[0] is not value
 
 
 def floats_of(integers: Quantized) -> np.ndarray:
-    """What integers stand for, computed as the kernel does."""
+    """The floats that constant integers stand for, computed as the kernel does."""
     array = integers.value.array()
     behind = array.ndim - 1 - integers.axis if integers.axis is not None else 0
     wide = (-1, *(1,) * behind) if integers.axis is not None else ()

@@ -15,13 +15,13 @@ from graphopt_passes.fusion.contrib.quantized import check_range, taken
 
 
 class FuseDequantizeIntoMatmul(OnIntegers):
-    """Let `MatMulIntegerToFloat` multiply unsigned bytes with a constant matrix of bytes, and scale the sums to floats.
+    """Replace a product of dequantized unsigned bytes by a constant matrix of bytes with `MatMulIntegerToFloat`.
 
-    That is for products whose results are not quantized, as the last one of a network or one before a `Softmax`; a
-    `Gemm` counts as one. What `DynamicQuantizeLinear` gives is such bytes too. Sums are exact then. One thread took
-    13 us in place of 106 for a row of 768 and 768 columns, 0.8 ms in place of 3.0 for 512 rows. The kernel for signed
-    bytes is slower than that of floats. A matrix of more than 64 KiB that others read, as an embedding does, is not
-    stored a second time in another form.
+    For products whose results are not quantized, like the last one of a network or one before a `Softmax`; a `Gemm`
+    counts as one. The bytes may be those of `DynamicQuantizeLinear`. Sums are exact then. One thread took 13 us instead
+    of 106 for a row of 768 and 768 columns, 0.8 ms instead of 3.0 for 512 rows. The kernel for signed bytes is slower
+    than that of floats. A matrix of more than 64 KiB with other readers, such as an embedding, is not stored a second
+    time in another form.
     """
 
     # No pattern: the operator and its bias have several forms.
@@ -29,7 +29,7 @@ class FuseDequantizeIntoMatmul(OnIntegers):
     sources = ("DequantizeLinear",)
     numerics = Numerics.ROUNDING
     finite = True
-    """Of infinite numbers all sums are NaN, where floats may add up to an infinity."""
+    """With an infinite input all sums are NaN, where sums of floats may be infinite."""
     peers = {"onnxruntime": "QDQSelectorActionTransformer"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
@@ -49,16 +49,16 @@ class FuseDequantizeIntoMatmul(OnIntegers):
         if turned:
             weight = _turned(weight, rw)
         (a, a_scale, a_zero), (b, b_scale, b_zero) = x.read(rw), weight.read(rw)
-        if a_scale.made_by("DynamicQuantizeLinear"):  # infinity times nothing is NaN, which sums of integers hide
+        if a_scale.made_by("DynamicQuantizeLinear"):  # an infinite scale becomes NaN, as 0 times infinity in float sums
             a_scale = rw.op("Add", a_scale, rw.op("Sub", a_scale, a_scale))
         inputs = (a, b, a_scale, b_scale, a_zero, b_zero, row_added(node, weight.value.sizes()[1], rw))
         return rw.replace(node, [rw.op("MatMulIntegerToFloat", *inputs, domain=DOMAIN)])
 
 
 def _rows(value: Value) -> Quantized:
-    """What rows were dequantized from.
+    """The quantized form of the rows of a product.
 
-    For those of `DynamicQuantizeLinear` any scale and the farthest zero point stand, which are read from its outputs.
+    For `DynamicQuantizeLinear`, whose outputs hold scale and zero point, it states any scale and the farthest zero.
     """
     node = value.made_by("DequantizeLinear")
     if not node or not (dynamic := node.operand(0).made_by("DynamicQuantizeLinear")):
@@ -71,19 +71,19 @@ def _rows(value: Value) -> Quantized:
 
 
 def _turned(weight: Quantized, rw: Rewriter) -> Quantized:
-    """A matrix with its columns as rows, along whose other axis its scales vary then."""
+    """A transposed matrix, whose scales then vary along the other axis."""
     value = rw.constant(np.ascontiguousarray(weight.value.array().T), like=weight.value)
     return replace(weight, value=value, axis=None if weight.axis is None else 1 - weight.axis)
 
 
 def row_added(node: Node, columns: int, rw: Rewriter) -> Value | None:
-    """What a `Gemm` adds, which must be one number for each column; None where there is nothing."""
+    """The bias of a `Gemm`, which must be one number per column; None if there is none."""
     row = numbers_added(node, columns)
     return None if row is None else rw.constant(row, like=node.input(2))
 
 
 def numbers_added(node: Node, columns: int) -> np.ndarray | None:
-    """The numbers that `row_added` makes a constant of."""
+    """The numbers of the constant that `row_added` makes."""
     if node.op != "Gemm":
         return None
     if node.attr("alpha", 1.0) != 1.0 or node.attr("transA", 0):
@@ -101,6 +101,6 @@ def numbers_added(node: Node, columns: int) -> np.ndarray | None:
 
 
 def _numbers(stored: Quantized) -> np.ndarray:
-    """What constant integers stand for; the difference of two may not fit into their type."""
+    """The floats that constant integers stand for; the difference of two may not fit into their type."""
     distances = stored.value.array().astype(np.int64) - stored.zero.astype(np.int64)
     return np.asarray(distances * stored.scale)

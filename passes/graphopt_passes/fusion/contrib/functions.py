@@ -1,4 +1,4 @@
-"""Operators that ONNX Runtime runs faster as the functions which the standard defines them by."""
+"""Operators that ONNX Runtime runs faster as the functions by which the standard defines them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from graphopt.rewrite import FIRED, Decline, Level, Node, Numerics, OpRule, Outc
 from graphopt_passes.fusion.contrib.operands import NEWEST, check_float, kernel_versions
 
 _SINCE, _WINDOWED = 23, 25
-"""The opsets that brought `Attention`, and its windows of keys."""
+"""The opsets that introduced `Attention`, and its windows of keys."""
 
 
 class ReplaceAttention(OpRule):
-    """Write `Attention` as its function, where ONNX Runtime has no kernel for it, or caps the products in a slow one.
+    """Replace `Attention` with its function, where ONNX Runtime has no kernel for it, or a slow one for `softcap`.
 
-    Version 1.32 has kernels for opsets 23 and 24. From 25 on it replaces the operator by the function of the standard
-    when it loads a model, and runs about 60 nodes. Here other passes compute what follows from shapes and attributes:
-    two products and a `Softmax` are left, and what masks them, in 0.6 to 0.9 of the time. With `softcap` the kernels
-    take 1.4 to 3.9 times as long as the function, which has a vectorized `Tanh`.
+    Version 1.32 has kernels for opsets 23 and 24. From 25 on it inlines the function of the standard when it loads a
+    model, and runs about 60 nodes. Inlined here, other passes fold what follows from shapes and attributes: two
+    products, a `Softmax` and the masking are left, in 0.6 to 0.9 of the time. With `softcap` the kernels take 1.4 to
+    3.9 times as long as the function, which has a vectorized `Tanh`.
     """
 
     ops = ("Attention",)
@@ -33,17 +33,17 @@ class ReplaceAttention(OpRule):
             _check_alike(node)
         elif _has_kernel(node.op_type, _WINDOWED):
             raise Decline("ONNX Runtime has a kernel for Attention of opset {}, or is not installed", _WINDOWED)
-        from graphopt.opsets import write_out  # which brings the conversion between opsets with it
+        from graphopt.opsets import write_out  # imports the conversion between opsets, too
 
         write_out(node, rw)
         return FIRED
 
 
 def _check_alike(node: Node) -> None:
-    """Decline where a kernel gives what the function does not: numbers beside keys that are none, or below all scores.
+    """Decline where a kernel and the function may differ: with padded keys, or in masked scores that are an output.
 
-    What lies behind the keys that there are may be anything, which the function multiplies by 0 and the kernel does not
-    read. Among products that are put out, masked ones are the least number in the kernel and minus infinity here.
+    The padding behind the valid keys may be NaN, which the function multiplies by 0 and the kernel does not read.
+    Masked scores that are an output are the lowest finite number in the kernel and minus infinity in the function.
     """
     products, count = node.output(3), node.input(6)
     if count is not None:
@@ -54,7 +54,7 @@ def _check_alike(node: Node) -> None:
 
 @lru_cache
 def _has_kernel(op_type: str, since: int) -> bool:
-    """Whether the installed ONNX Runtime has a CPU kernel for a version of an operator, or is not there to be asked."""
+    """Whether the installed ONNX Runtime has a CPU kernel for version `since` of an operator, or none is installed."""
     try:
         ranges = kernel_versions(op_type, "")
     except ImportError:
@@ -63,4 +63,4 @@ def _has_kernel(op_type: str, since: int) -> bool:
 
 
 _OPEN = (1 << 31) - 1
-"""The last version of a kernel of the newest definition that it knows, which a later one may change."""
+"""The stated last version of kernels for the newest known definition, which later opsets may change."""

@@ -1,4 +1,4 @@
-"""Products with constant matrices of integers of 4 bits."""
+"""Products with constant matrices of 4-bit integers."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, OnI
 from graphopt_passes.fusion.contrib.parameters import BYTES, check_not_tied
 
 _LARGEST, _SMALLEST = 256, 16
-"""The largest block that is written where each column has one scale, and the smallest that the kernel takes. From 32 on
-all took the same time, and the scales of blocks of 32 would be a quarter of the weights."""
+"""The largest block that is written if each column has one scale, and the smallest that the kernel takes. From 32 on
+all sizes took the same time, and the scales of blocks of 32 would be a quarter of the weights."""
 
 
 class FuseInt4IntoMatmul(OnIntegers):
-    """Let `MatMulNBits` multiply with a constant matrix that is dequantized from integers of 4 bits.
+    """Replace a product by a constant matrix of dequantized 4-bit integers with `MatMulNBits`.
 
-    `DequantizeLinear` writes the whole matrix as floats in each run: of 768x768, one thread took 1234 us with it and 65
-    without for one row, 1.56 and 0.90 ms for 64. The numbers stay floats: what the runtime writes itself quantizes the
-    rows, too. For blocks of 16, 32, 64, ... rows, and for a scale for each column or one for all. It may be stored with
-    its columns as rows, as model builders do.
+    `DequantizeLinear` writes the whole matrix as floats in each run: for 768x768, one thread took 1234 us with it and
+    65 without for one row, 1.56 and 0.90 ms for 64. The rows stay floats, while the runtime's own fusion quantizes
+    them, too. For blocks of 16, 32, 64, ... rows, and for one scale per column or per tensor. The matrix may be stored
+    transposed, as model builders do.
     """
 
     # No pattern: the operator and the scales have several forms.
@@ -54,7 +54,7 @@ class FuseInt4IntoMatmul(OnIntegers):
 
 
 def taken_by_kernel(product: Node) -> Node:
-    """What dequantizes the matrix of a product for which there is a kernel; declines where there is none."""
+    """The `DequantizeLinear` of the matrix of a product; declines if the kernel does not take the product."""
     x, dequantize = product.operand(0), product.operand(1).sole_source("DequantizeLinear", reader=product)
     stored = dequantize.operand(0)
     if stored.dtype not in (TensorProto.INT4, TensorProto.UINT4):
@@ -75,7 +75,7 @@ def taken_by_kernel(product: Node) -> Node:
 
 
 def _check_plain(node: Node) -> None:
-    """Decline where a `FusedMatMul` does more than to read the matrix transposed."""
+    """Decline if a `FusedMatMul` does more than read the matrix transposed."""
     if node.op == "com.microsoft::FusedMatMul" and (
         node.attr("alpha", 1.0) != 1.0 or any(node.attr(flag, 0) for flag in ("transA", "transBatchA", "transBatchB"))
     ):
@@ -83,7 +83,7 @@ def _check_plain(node: Node) -> None:
 
 
 def _check_not_of_bytes(product: Node, dequantize: Node) -> None:
-    """Decline where the integers are multiplied with bytes, and the sums quantized: there is a kernel for that."""
+    """Decline if the integers are multiplied with bytes, and the sums quantized: there is a kernel for that."""
     x = product.operand(0).made_by("DequantizeLinear")
     if x is None or x.operand(0).dtype not in BYTES or not is_quantized(product.result):
         return
@@ -93,7 +93,7 @@ def _check_not_of_bytes(product: Node, dequantize: Node) -> None:
 
 
 def _blocks(node: Node, shape: tuple[int, ...], turned: bool) -> tuple[int, np.ndarray, np.ndarray]:
-    """How many numbers of a column have one scale, and the scales and zero points of each column."""
+    """How many numbers of a column share one scale, and the scales and zero points of each column."""
     outputs, inner = shape
     axis, size = int(node.attr("axis", 1)) % 2, int(node.attr("block_size", 0))
     block = size or gcd(inner, _LARGEST)
@@ -113,13 +113,13 @@ def _blocks(node: Node, shape: tuple[int, ...], turned: bool) -> tuple[int, np.n
 
 
 def _by_columns(given: np.ndarray, *, blocks: bool, turned: bool) -> np.ndarray:
-    """Scales or zero points with a row for each column of the matrix."""
+    """Scales or zero points, with one row per column of the matrix."""
     if not blocks:
         return given.reshape(-1, 1)
     return given if turned else given.T
 
 
 def pairs(numbers: np.ndarray) -> np.ndarray:
-    """Numbers of 4 bits along the last axis as bytes, the first of two in the lower half."""
+    """4-bit numbers along the last axis packed into bytes, the first of two in the lower half."""
     even = np.pad(numbers, ((0, 0), (0, numbers.shape[-1] % 2)))
     return np.asarray(even[:, ::2] | even[:, 1::2] << 4, np.uint8)

@@ -1,4 +1,4 @@
-"""Products of integers that are scaled to floats, as dynamic quantization writes them."""
+"""Integer products that are scaled to floats, as dynamic quantization writes them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, ONE
 
 
 class FuseScaleIntoMatmulInteger(ForRuntime):
-    """Let `MatMulIntegerToFloat` scale the result of `MatMulInteger`, and add the bias after it.
+    """Fuse `MatMulInteger` with the scale and the bias after it into `MatMulIntegerToFloat`.
 
-    The scale is the product of a number for the left operand, and one for the right, or a constant with one for each
-    column.
+    The scale is the product of a number for the left operand and, for the right one, a number or a constant with one
+    number per column.
     """
 
     opsets = f"10-{NEWEST_OF_BYTES}"
     peers = {"onnxruntime": "MatMulIntegerToFloatFusion"}
 
     def pattern(self, op: OpBuilder, left: Pattern, right: Pattern, scale: Pattern) -> Pattern:
-        """`scale * (left right)`, or the result of that and a bias."""
+        """`scale * (left right)`, or the operator made of that plus a bias."""
         zeros = Opt(Var("left_zero")), Opt(Var("right_zero"))
         product = op.MatMulInteger(left, right, *zeros, _bind="product")
         scaled = op.Mul(op.Cast(product, to=TensorProto.FLOAT, _bind="cast", _other_attrs=True), scale)
@@ -45,9 +45,9 @@ class FuseScaleIntoMatmulInteger(ForRuntime):
 
 
 class ConvertScaledCastToDequantize(ForRuntime):
-    """Turn integers of 32 bits into floats and scale them by one `DequantizeLinear`, as those of `ConvInteger`.
+    """Replace `Cast` and `Mul` of 32-bit integers, such as those of `ConvInteger`, with one `DequantizeLinear`.
 
-    It computes the same numbers in one walk over them, in three quarters of the time of `Cast` and `Mul`. Products of
+    It computes the same numbers in one pass, in three quarters of the time of `Cast` and `Mul`. Products of
     `MatMulInteger` have a kernel of their own for that.
     """
 
@@ -95,7 +95,7 @@ def _check_zeros(left: Value | None, right: Value | None, scale: Value) -> None:
 
 
 def _row(bias: Value, right: Value, product: Value, rw: Rewriter) -> Value:
-    """A bias as one number for each column; declines where it is something else."""
+    """A bias as one number per column; declines if it is anything else."""
     dims = bias.sizes()
     if (right.rank or 0) < 2 or dims[-1:] != right.dims()[-1:]:
         raise Decline("{} has not one number for each column", bias.name)

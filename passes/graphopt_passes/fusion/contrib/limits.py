@@ -1,4 +1,4 @@
-"""Limits of quantized values, as limits of their integers."""
+"""`Clip` and `Relu` of quantized values, as `Clip` of their integers."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from graphopt_passes.fusion.contrib.requantize import scaled
 
 LIMITS = ("Clip", "Relu")
 _PRODUCTS = ("Conv", "Gemm")
-"""Products that there are kernels on bytes for."""
+"""Products that have kernels on bytes."""
 _SINCE = 12
-"""The opset from which on `Clip` takes bytes."""
+"""The first opset in which `Clip` takes bytes."""
 
 
 def limit(integers: Value, op: Node, output: Quantized, rw: Rewriter) -> Value:
-    """Integers of what an operator limits, limited where that is.
+    """Limit the integers of the operand of `op` as `op` limits its floats.
 
-    Larger floats are larger integers or the same ones, so that it makes no difference what is limited.
+    Quantization is monotonic, so limiting integers and limiting floats give the same result.
     """
     if output.dtype not in BYTES or not output.is_whole or not output.ordered:
         raise Decline("{} is not quantized to bytes as a whole, or its scale is negative", output.value.name)
@@ -36,12 +36,12 @@ def limit(integers: Value, op: Node, output: Quantized, rw: Rewriter) -> Value:
 
 
 def is_limit(node: Node) -> bool:
-    """Whether a node limits values, at an opset at which bytes are limited, too."""
+    """Whether a node limits values, at an opset in which bytes can be limited, too."""
     return node.op in LIMITS and node.graph.opset() >= _SINCE
 
 
 def is_quantized(value: Value) -> bool:
-    """Whether something quantizes a value, limited once or not: two limits in a row are one by then."""
+    """Whether a reader quantizes a value, possibly after one limit: two consecutive limits are fused by then."""
     limited = [user.result for user in value.users if user.op in LIMITS]
     return any(user.op == "QuantizeLinear" for each in (value, *limited) for user in each.users)
 
@@ -52,13 +52,13 @@ def reads_bytes(product: Node) -> bool:
 
 
 def check_not_of_bytes(product: Node, activation: Node) -> None:
-    """Decline where a product and what limits it are for kernels on bytes."""
+    """Decline if a product and the limit after it are for kernels on bytes."""
     if product.op in _PRODUCTS and reads_bytes(product) and is_limit(activation) and is_quantized(activation.result):
         raise Decline("{} is quantized, as what it is computed from", activation.result.name)
 
 
 def bounded(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
-    """A limit of dequantized values: these in the scale of the result, limited."""
+    """A limit of dequantized values: their integers, in the scale of the result, limited."""
     check_per_tensor([*operands, output])
     (x,) = operands
     return limit(x.value if x.same_scale(output) else scaled(x, 1.0, 0.0, output, rw, exactly=True), op, output, rw)

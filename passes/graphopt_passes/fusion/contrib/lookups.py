@@ -1,4 +1,4 @@
-"""Tables of integers in which positions are looked up."""
+"""Lookups in constant tables of quantized integers."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from graphopt_passes.fusion.contrib.operands import DOMAIN, ONE, OnIntegers, in_
 from graphopt_passes.fusion.contrib.parameters import NARROW, dequantized, quantized
 
 _TAKEN = (TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16, TensorProto.INT32)
-"""Integers that `Gather` takes."""
+"""Integer types that `Gather` takes."""
 _BLOCKS_SINCE = 21
 _LARGEST_BLOCK, _SMALLEST_BLOCK = 256, 16
 _WIDENED = 2**24
-"""Elements of a table of less than 8 bits that becomes one of bytes."""
+"""The most elements of a table of less than 8 bits that is widened to bytes."""
 
 
 class MoveGatherBeforeDequantize(OnIntegers):
-    """Dequantize what is looked up in a constant table, not all of it in every run.
+    """Move a `Gather` from a constant table before `DequantizeLinear`, so that only its result is dequantized.
 
-    Embeddings are stored like this. Scales and zero points that vary along the axis of the positions are looked up as
-    well. In rows of 4 bits `GatherBlockQuantized` looks up, which gives zeros for a position beyond the table, where
-    `Gather` refuses it; other integers of less than 8 bits become bytes.
+    Embeddings are stored like this. Scales and zero points that vary along the gathered axis are gathered as well. Rows
+    of 4 bits are looked up by `GatherBlockQuantized`, which gives zeros for a position out of range, where `Gather`
+    fails; other integers of less than 8 bits become bytes.
     """
 
     # No pattern: the parameters have several forms.
@@ -57,7 +57,7 @@ class MoveGatherBeforeDequantize(OnIntegers):
 
 
 def _check_pays(node: Node, value: Value) -> None:
-    """Decline unless the table need not be dequantized then, and is larger than what is looked up."""
+    """Decline unless the table need not be dequantized afterwards, and is larger than what is looked up."""
     if value.output_count or any(user.op != node.op or user.operand(1) is value for user in value.users):
         raise Decline("{} has readers that look nothing up", value.name)
     if any(_quantizes_alike(user, value) for user in node.result.users):
@@ -69,14 +69,14 @@ def _check_pays(node: Node, value: Value) -> None:
 
 
 def _quantizes_alike(user: Node, value: Value) -> bool:
-    """Whether an operator gives the integers again of which a value was made, which `FuseQdqIntoOp` sees to."""
+    """Whether an operator quantizes a dequantized value as before, which is left to `FuseQdqIntoOp`."""
     with suppress(Decline):
         return user.op == "QuantizeLinear" and quantized(user).same_scale(dequantized(value))
     return False
 
 
 def _arrange(node: Node, dequantize: Node, parameters: list[Value], rw: Rewriter) -> dict[str, Any]:
-    """Make scales and zero points those of what is looked up; how they go with it."""
+    """Replace the scales and zero points in `parameters` with those of the result. Returns the attributes for these."""
     sizes, attrs = dequantize.operand(0).sizes(), dict(dequantize.attrs)
     along, axis = int(node.attr("axis", 0)) % len(sizes), int(attrs.pop("axis", 1)) % len(sizes)
     if parameters[0].sizes() in ONE:
@@ -96,7 +96,7 @@ def _arrange(node: Node, dequantize: Node, parameters: list[Value], rw: Rewriter
 
 
 def _by_kernel(node: Node, dequantize: Node, rw: Rewriter) -> Value:
-    """Rows of 4 bits that `GatherBlockQuantized` looks up; declines where it does not take them."""
+    """A lookup of rows of 4 bits by `GatherBlockQuantized`; declines if it does not take them."""
     stored, *parameters = dequantize.operands
     if stored.dtype not in (TensorProto.INT4, TensorProto.UINT4) or not in_runtime("GatherBlockQuantized"):
         raise Decline
@@ -117,23 +117,24 @@ def _by_kernel(node: Node, dequantize: Node, rw: Rewriter) -> Value:
 
 
 def _packed(node: Node, stored: Value, scales: Value, *zeros: np.ndarray, rw: Rewriter, block: int) -> Value:
-    """`GatherBlockQuantized` of rows whose numbers of 4 bits lie in bytes, two in each."""
+    """`GatherBlockQuantized` of rows of 4-bit numbers, packed two per byte."""
     middle = 8 if stored.dtype == TensorProto.INT4 else 0
     unsigned = [array.astype(np.int16) + middle for array in (stored.array(), *zeros)]
     if not zeros and not middle:
-        unsigned.append(np.zeros(scales.sizes(), np.int16))  # what is not given is 8
+        unsigned.append(np.zeros(scales.sizes(), np.int16))  # the default is 8
     packed, *middles = [rw.constant(pairs(array), like=stored, graph=stored.graph) for array in unsigned]
     attrs: dict[str, Any] = {"bits": 4, "block_size": block, "gather_axis": 0, "quantize_axis": 1}
     return rw.op("GatherBlockQuantized", packed, node.operand(1), scales, *middles, domain=DOMAIN, **attrs)
 
 
 class ConvertInt4GatherToBytes(OnIntegers):
-    """Look up rows of 4 bits in bytes that hold two of them: ONNX Runtime unpacks its own type one by one.
+    """Store the 4-bit numbers that `GatherBlockQuantized` looks up as bytes with two of them each.
 
-    That is what its quantizer writes of an embedding. Of 128 rows of 2048, one thread of a Zen 5 took 672 us and 82 so.
+    ONNX Runtime unpacks its 4-bit types, which its quantizer writes for embeddings, one by one. For 128 rows of 2048,
+    one thread of a Zen 5 took 672 us before and 82 after.
     """
 
-    # No pattern: operands that may be left out.
+    # No pattern: operands may be left out.
     ops = (f"{DOMAIN}::GatherBlockQuantized",)
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:

@@ -1,4 +1,4 @@
-"""Matrix products that transpose and scale by themselves."""
+"""Matrix products with transposes and scales fused in."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ _LARGEST = 2.0**40
 
 
 def _products(op: OpBuilder, a: Pattern, b: Pattern) -> Iterator[Pattern]:
-    """The product of the standard, and the one that transposes and scales by itself already."""
+    """The standard's product, and `FusedMatMul`."""
     for product in (op.MatMul, op.domain(DOMAIN).FusedMatMul):
         yield product(a, b, _bind="product", _other_attrs=True)
 
 
 def fused(rw: Rewriter, product: Node, changes: Mapping[Value, Value], attrs: Mapping[str, Any]) -> Value:
-    """The product of other operands, with other attributes."""
+    """A product as `FusedMatMul`, with some operands and attributes replaced."""
     operands = [changes.get(value, value) if value is not None else None for value in product.inputs]
     return rw.op("FusedMatMul", *operands, domain=DOMAIN, **{**product.attrs, **attrs})
 
 
 def check_matrices(product: Node) -> None:
-    """Decline unless both operands are matrices; vectors have meanings of their own."""
+    """Decline unless both operands are matrices; the rules for vectors differ."""
     for value in (product.operand(0), product.operand(1)):
         if (value.rank or 0) < 2:
             raise Decline("{} is not known to be a matrix", value.name)
 
 
 class FuseTransposeIntoMatmul(ForRuntime):
-    """Let `FusedMatMul` read an operand transposed, where a `Transpose` swaps its last two axes."""
+    """Fold a `Transpose` that swaps the last two axes of an operand into `FusedMatMul`."""
 
     peers = {"onnxruntime": "MatmulTransposeFusion"}
 
@@ -60,13 +60,13 @@ class FuseTransposeIntoMatmul(ForRuntime):
 
 
 class FuseScaleIntoMatmul(ForRuntime):
-    """Let `FusedMatMul` multiply with a constant that an operand or the product is multiplied with or divided by."""
+    """Fold a constant that multiplies or divides an operand or the product into `alpha` of `FusedMatMul`."""
 
     finite = True
     peers = {"onnxruntime": "MatMulScaleFusion"}
 
     def pattern(self, op: OpBuilder, x: Pattern, other: Pattern) -> Pattern:
-        """A scale before either operand, or one behind the product."""
+        """A scale of either operand, or one of the product."""
         scale, divisor = Scalar("scale", silent=True), Scalar("divisor", silent=True)
         scaled = Either(op.Mul(x, scale, _bind="scaled"), op.Div(x, divisor, _bind="scaled"))
         before = Either(*_products(op, scaled, other), *_products(op, other, scaled))
@@ -85,21 +85,22 @@ class FuseScaleIntoMatmul(ForRuntime):
 
 
 def check_moderate(scale: float) -> None:
-    """Decline where a scale, or what several make together, may overflow in one order only."""
+    """Decline if a scale, or the product of several, may overflow in one order of multiplication only."""
     if not 1 / _LARGEST <= abs(scale) <= _LARGEST:
         raise Decline("{} is not a moderate number", scale)
 
 
 def _check_not_empty(product: Node, attrs: Mapping[str, Any]) -> None:
-    """Decline where an operand may be empty that is transposed: the kernel for batches does not take it.
+    """Decline if a transposed operand may be empty, which the kernel for batches does not support.
 
-    It leaves the result unset where nothing is added up, and refuses an empty batch that the other operand has not.
+    It leaves the result unset if the summed axis is empty, and refuses an empty batch if that of the other operand is
+    not empty.
     """
     left, right = product.operand(0), product.operand(1)
     a, b = left.dims(), right.dims()
     ranks = len(a), len(b)
     if not _in_batches(ranks, attrs) or ranks[0] < ranks[1] or _in_batches(ranks, product.attrs, plain=False):
-        return  # as one matrix, or no worse than it is
+        return  # multiplied as one matrix, or by the kernel for batches before, too
     sums = (a[-2 if product.attr("transA", 0) else -1], b[-1 if product.attr("transB", 0) else -2])
     if not any(isinstance(size, int) and size > 0 for size in sums):
         raise Decline("nothing may be left to add up, of which {} would not be zero", product.op_type)
@@ -110,6 +111,6 @@ def _check_not_empty(product: Node, attrs: Mapping[str, Any]) -> None:
 
 
 def _in_batches(ranks: tuple[int, int], attrs: Mapping[str, Any], *, plain: bool = True) -> bool:
-    """Whether the kernel multiplies matrix by matrix, not all in one; `plain` where it transposes none as well."""
+    """Whether the kernel multiplies matrix by matrix, not all at once; `plain` includes products without transposes."""
     flags = [bool(attrs.get(name, 0)) for name in ("transA", "transB")]
     return (any(flags) or plain) if ranks[1] > 2 else ranks[0] > 2 and flags[0]

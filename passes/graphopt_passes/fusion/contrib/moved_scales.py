@@ -1,4 +1,4 @@
-"""Scales behind what is made of matrix products by moves and sums."""
+"""Scales of matrix products, after moves and sums of these."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _PRODUCTS = ("MatMul", f"{DOMAIN}::FusedMatMul")
 
 
 class FuseScaleIntoMovedMatmul(OpRule):
-    """Let `FusedMatMul` multiply with the constant that a sum of products is multiplied with or divided by.
+    """Fold a constant that multiplies or divides a sum of matrix products into `alpha` of each `FusedMatMul`.
 
-    What is made of each product before the sum may be padded with zeros, reshaped, cut and transposed, as the scores
-    of relative positions are in Conformer and Transformer-XL. A single product is taken as well.
+    Each product may be padded with zeros, reshaped, sliced and transposed before the sum, like the scores of relative
+    positions in Conformer and Transformer-XL. A single product is taken as well.
     """
 
-    # No pattern: how many moves there are is open.
+    # No pattern: there may be any number of moves.
     ops = ("Div", "Mul")
     sources = ("Add", *_MOVES)
     level = Level.EXTENDED
@@ -48,7 +48,7 @@ class FuseScaleIntoMovedMatmul(OpRule):
 
 
 def _scaled(value: Value, reader: Node, factor: float, rw: Rewriter) -> Value:
-    """The same moves of a product that scales by itself."""
+    """The same moves of the product with the factor folded in."""
     value, moves = before_moves(value, reader, _MOVES)
     for move in moves:
         if move.op == "Pad":
@@ -62,7 +62,7 @@ def _scaled(value: Value, reader: Node, factor: float, rw: Rewriter) -> Value:
 
 
 def _check_zeros(pad: Node) -> None:
-    """Decline unless zeros are padded, which no scale changes."""
+    """Decline padding with a constant other than zero, which the scale would no longer multiply."""
     fill = pad.input(2) if pad.graph.opset() >= 11 else None
     filled = pad.attr("value", 0.0) if fill is None else number(fill)
     if pad.attr("mode", "constant") == "constant" and filled != 0:

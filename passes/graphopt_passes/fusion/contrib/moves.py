@@ -1,4 +1,4 @@
-"""Operators that move data, or take the largest of some, on quantized values."""
+"""Operators that move data, or compute a maximum, on quantized values."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from graphopt_passes.fusion.contrib.operands import NEWEST_OF_BYTES, ONE, OnInte
 from graphopt_passes.fusion.contrib.parameters import BYTES, WORDS, Quantized, check_per_tensor, dequantized, quantized
 
 Maker: TypeAlias = Callable[[Node, list[Quantized], Quantized, Rewriter], Value]
-"""Makes the operator on integers of one that reads dequantized values and whose result is quantized."""
+"""Makes the operator on integers that replaces one whose operands are dequantized and whose result is quantized."""
 
 
 def moved(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter, **attrs: str) -> Value:
-    """The operator itself, but for some attributes, on integers that stand for the same floats before and after."""
+    """The operator itself, except for some attributes, on integers; scale and zero point must stay the same."""
     check_alike(op, operands, output)
     at = range(len(op.inputs))[DATA.get(op.op, slice(None))]
     inputs = list(op.inputs)
@@ -27,7 +27,7 @@ def moved(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter, 
 
 
 def check_alike(op: Node, operands: list[Quantized], output: Quantized) -> None:
-    """Decline unless integers stand for the same floats before and after an operator."""
+    """Decline unless equal integers stand for equal floats before and after an operator."""
     check_per_tensor(operands)
     if not all(operand.same_scale(output) for operand in operands):
         raise Decline("the scales before and after {} differ", op.op)
@@ -42,7 +42,7 @@ def _max_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Rewrit
 
 
 def _resize(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
-    """Copies of elements; the kernel for bytes is faster than that for floats only where it rounds down."""
+    """A `Resize` that copies elements; the kernel for bytes is faster than that for floats only if it rounds down."""
     resize = Resize.of(op)
     if (resize.mode, resize.coordinates, resize.rounding) == ("nearest", "asymmetric", "floor"):
         return moved(op, operands, output, rw)
@@ -77,19 +77,19 @@ DATA = {
     ),
     "Where": slice(1, 3),
 }  # fmt: skip
-"""Operators that move data, and which of their inputs are that."""
+"""Operators that move data, and which of their inputs hold that data."""
 
 MOVES: dict[str, Maker] = {
     **dict.fromkeys(DATA, moved),
     "DepthToSpace": _depth_to_space, "MaxPool": _max_pool, "Pad": _pad, "Resize": _resize,
 }  # fmt: skip
-"""What becomes of them."""
+"""The makers of moves and `MaxPool` on integers, by operator."""
 
 
 class FuseQdqIntoSplit(OnIntegers):
-    """Split quantized values instead of the floats that they stand for, where every part is quantized again.
+    """Replace a `Split` of dequantized values, whose parts are all quantized again, with a `Split` of the integers.
 
-    A part that is quantized otherwise than they were is brought to the other scale.
+    A part that is quantized with another scale is converted to that.
     """
 
     # No pattern: any number of parts, each with any number of readers.
@@ -118,7 +118,7 @@ class FuseQdqIntoSplit(OnIntegers):
 
 
 def _quantized_part(reader: Node, value: Value, new: Value, whole: Quantized, rw: Rewriter) -> Value:
-    """What takes the place of a reader of a part, which must quantize that."""
+    """The replacement of a reader of a part, which must be a `QuantizeLinear`."""
     if reader.op != "QuantizeLinear" or reader.graph is not value.graph or reader.inputs[0] is not value:
         raise Decline("{} is read by {}", value.name, reader.op)
     if quantized(reader).same_scale(whole):
@@ -132,10 +132,10 @@ _MOST_MOVES = 4
 
 
 class MoveReshapeBeforeDequantize(OnIntegers):
-    """Move integers, where what is moved is dequantized for a product of dequantized values.
+    """Move reshapes, `Transpose`, `Gather` and `Slice` before `DequantizeLinear`, where a product of floats reads them.
 
     Quantizers that put no pair of operators around a `Reshape`, `Transpose` or `Gather` leave these before the products
-    of attention, and `Flatten` before the last one of a network, which are products of bytes then.
+    of attention, and `Flatten` before the last one of a network, which then become products of bytes.
     """
 
     # No pattern: any of these operators.
@@ -157,10 +157,10 @@ class MoveReshapeBeforeDequantize(OnIntegers):
 
 
 class MoveMaxBeforeDequantize(OnIntegers):
-    """Take the largest, or smallest, of integers along the last axes, and dequantize that alone.
+    """Move `ReduceMax` or `ReduceMin` over the last axes before the `DequantizeLinear` of its operand.
 
-    The larger integer stands for the larger float. Quantizers take `ReduceMax`, as behind the points of a cloud, for an
-    operator on floats: of 128 rows of 1024 bytes it took a third of the time.
+    The larger integer stands for the larger float. Quantizers leave `ReduceMax`, as over the points of a cloud, to
+    floats: on 128 rows of 1024 bytes the reduction of integers took a third of the time.
     """
 
     # No pattern: the axes have several forms.
@@ -183,7 +183,7 @@ class MoveMaxBeforeDequantize(OnIntegers):
 
 
 def _is_multiplied(user: Node, value: Value, most: int = _MOST_MOVES) -> bool:
-    """Whether an operator multiplies a value with what is dequantized, after it was moved or not."""
+    """Whether an operator multiplies a value, possibly after moves, with dequantized values."""
     if user.op in ("Gemm", "MatMul"):
         others = [each for each in user.operands[:2] if each is not value]
         return all(_is_dequantized(each) for each in others) and value in user.operands[:2]

@@ -1,4 +1,4 @@
-"""Normalizations over the last axis that the standard has no operator for yet, or that runtimes joined with a sum."""
+"""Normalizations over the last axis that an opset has no operator for, or that runtimes fused with a sum."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from graphopt_passes.fusion.normalization import (
 
 
 class FuseBranchwiseRmsNorm(ForRuntime):
-    """Recognize a division by the root of the mean of squares over the last axis, then take the scale after it into it.
+    """Recognize RMS normalization over the last axis as `BranchwiseRMSNorm`, then fold the scale after it into it.
 
-    Written as `BranchwiseRMSNorm` with one branch. It serves where `RMSNormalization` (opset 23) is missing, and where
-    `LayerNormalization` (opset 17) is: there what is divided is the difference from the mean. For float32, a last axis
-    of known size, and an ONNX Runtime that has the operator. Its scale is written even where it is 1: without one the
-    runtime has slower code, 120 us for 128 rows of 768 numbers in place of 20, where written out they take 26.
+    The operator has one branch. It stands in for `RMSNormalization` before opset 23 and, with the difference from the
+    mean as its operand, for `LayerNormalization` before opset 17. For float32, a last axis of known size, and an ONNX
+    Runtime that has the operator. A scale of 1 is written, too: without one the runtime has slower code, 120 us for 128
+    rows of 768 numbers instead of 20, while the written-out form takes 26.
     """
 
     opsets = "7-22"
     peers = {"onnxruntime": "SimplifiedLayerNormFusion"}
 
     def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
-        """Written out, with one number over the root or without, or the operator whose scale is 1 before one."""
+        """The written-out form, with or without a scalar factor, or the operator with scale 1 before a scale."""
         branch = op.domain(DOMAIN).BranchwiseRMSNorm
         norm = branch(Var("y"), Const("weights"), num_branches=1, _bind="norm", _other_attrs=True)
         written = Either(over_root_mean_square(op, x), number_over_root_mean_square(op, x))
@@ -54,13 +54,13 @@ def _branchwise(rw: Rewriter, x: Value, scale: Value, *, epsilon: float) -> Valu
 
 
 def skip_layer_normalization(op: OpBuilder, x: Pattern, skip: Pattern, gamma: Pattern) -> Pattern:
-    """What runtimes made of a sum and its normalization."""
+    """The operator that runtimes make of a sum and its normalization."""
     beta, bias = Opt(Var("beta")), Opt(Var("bias"))
     return op.domain(DOMAIN).SkipLayerNormalization(x, skip, gamma, beta, bias, _bind="whole", _other_attrs=True)
 
 
 def check_sum(m: Match) -> None:
-    """Decline unless what was made of a sum and its normalization can be written as these two again."""
+    """Decline unless a fused sum and normalization can be written as these two again."""
     check_float(m.x)
     try:
         m.skip.check_fits(m.x)
@@ -73,14 +73,14 @@ def check_sum(m: Match) -> None:
 
 
 class ReplaceSkipLayerNormalization(ForRuntime):
-    """Write `SkipLayerNormalization`, or `SkipSimplifiedLayerNormalization`, as `Add` and a normalization.
+    """Replace `SkipLayerNormalization` or `SkipSimplifiedLayerNormalization` with `Add` and a normalization.
 
-    Models that ONNX Runtime saved have them. `LayerNormalization` needs opset 17; for the simplified one
-    `RMSNormalization` serves from opset 23 on, `BranchwiseRMSNorm` before.
+    Models saved by ONNX Runtime have them. `LayerNormalization` needs opset 17; the simplified one becomes
+    `RMSNormalization` from opset 23 on, `BranchwiseRMSNorm` before.
     """
 
     def pattern(self, op: OpBuilder, x: Pattern, skip: Pattern, gamma: Pattern) -> Pattern:
-        """Both operators; of their statistics nothing is known."""
+        """Either operator; there is no replacement for its statistics."""
         simplified = op.domain(DOMAIN).SkipSimplifiedLayerNormalization
         return Either(
             skip_layer_normalization(op, x, skip, gamma),

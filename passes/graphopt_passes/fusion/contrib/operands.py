@@ -1,4 +1,4 @@
-"""What fusions to contrib operators ask of operands."""
+"""Conditions on opsets, operands and runtimes that fusions into contrib operators share."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from graphopt.rewrite import Decline, Dim, Level, Numerics, OpRule, PatternRule,
 
 DOMAIN = "com.microsoft"
 NEWEST, NEWEST_OF_BYTES = 28, 27
-"""The newest opset that ONNX Runtime 1.32 runs, and the newest of which it has `QuantizeLinear` and its inverse.
+"""The newest opset that ONNX Runtime 1.32 runs, and the newest for which it has `QuantizeLinear` and its inverse.
 
-A later model is not for it, and stays in the standard's operators.
+A model of a later opset is not for this runtime, and keeps the standard's operators.
 """
 
 
@@ -24,7 +24,7 @@ ONE = ((), (1,))
 
 
 class ForRuntime(PatternRule):
-    """A rule that writes operators which ONNX Runtime adds to the standard, for opsets that it runs."""
+    """A rule that writes operators that ONNX Runtime adds to the standard, for opsets that it runs."""
 
     level = Level.EXTENDED
     numerics = Numerics.ROUNDING
@@ -39,7 +39,7 @@ class OnIntegers(OpRule):
 
 
 def check_float(value: Value) -> None:
-    """Decline unless a value is of float32, which the kernels are for."""
+    """Decline unless a value is of float32, the type of the kernels."""
     producer = value.producer
     dtype = value.dtype if producer is None else dtype_of_output(producer, value.index)
     if dtype != TensorProto.FLOAT:
@@ -47,10 +47,10 @@ def check_float(value: Value) -> None:
 
 
 def may_sum_nothing(sizes: Iterable[Dim | None], result: Value | None) -> bool:
-    """Whether a product may have elements and nothing to add up for them, which kernels on integers leave unset.
+    """Whether a product may have elements that are empty sums, which kernels on integers leave unset.
 
-    The sizes are those of the axis that is added up, as each operand has it. Where one with a name is a size of the
-    product too, that is empty together with the sums.
+    `sizes` are those of the summed axis in each operand. If a symbolic one is also a size of the product, the product
+    is empty whenever its sums are.
     """
     own = (result.shape or ()) if result is not None else ()
     return not any(size > 0 if isinstance(size, int) else size is not None and size in own for size in sizes)
@@ -60,7 +60,7 @@ def may_sum_nothing(sizes: Iterable[Dim | None], result: Value | None) -> bool:
 def in_runtime(op_type: str) -> bool:
     """Whether the installed ONNX Runtime has a CPU kernel for a contrib operator that old ones lack.
 
-    Where none is installed the answer is no, since the result may then be run by the oldest.
+    If none is installed the answer is no, since the oldest may run the result.
     """
     with suppress(ImportError):
         return bool(kernel_versions(op_type, DOMAIN))
@@ -68,7 +68,7 @@ def in_runtime(op_type: str) -> bool:
 
 
 def kernel_versions(op_type: str, domain: str) -> list[tuple[int, int]]:
-    """The first and the last version of an operator that each CPU kernel of the installed ONNX Runtime is for.
+    """The first and the last version of an operator that each CPU kernel of the installed ONNX Runtime supports.
 
     Raises:
         ImportError: it is not installed.

@@ -21,12 +21,12 @@ _NAME, _SKIP = "LayerNormalization", f"{DOMAIN}::SkipLayerNormalization"
 
 
 class ConvertOpset(GraphPass):
-    """Bring a model to opset 17 where it has `LayerNormalization` written out, joined with a sum, or before its time.
+    """Convert a model to opset 17 if it has a `LayerNormalization` written out, fused with a sum, or in an older opset.
 
-    Opset 17 has that operator, and ONNX Runtime has had opset 17 since version 1.12; in older opsets nothing that it
-    runs does the same in one step but an operator of that name which no checker accepts there, and which models have
-    that it saved. All operators of the model are converted, as `graphopt convert` does, or none. An opset that was
-    asked for (`--opset`, `Options.keep_opset`) is kept.
+    Opset 17 has that operator, and ONNX Runtime supports opset 17 since version 1.12. In older opsets it has only an
+    operator of that name that does the same in one step, which models saved by it have and no checker accepts. All
+    operators of the model are converted, as `graphopt convert` does, or none. A requested opset (`--opset`,
+    `Options.keep_opset`) is kept.
     """
 
     ops = ("ReduceMean", _NAME, _SKIP)
@@ -39,7 +39,7 @@ class ConvertOpset(GraphPass):
         node = next((node for graph in model.graphs() for node in graph if _is_normalization(node)), None)
         if node is None:
             return
-        from graphopt.opsets import raise_opset  # with the steps of all operators, which few models need
+        from graphopt.opsets import raise_opset  # imports the converters of all operators, which few models need
 
         with rw.attempt(node):
             if rw.options.keep_opset:
@@ -48,7 +48,7 @@ class ConvertOpset(GraphPass):
 
 
 def _is_normalization(node: Node) -> bool:
-    """Whether a node is, or ends what becomes, one operator from opset 17 on."""
+    """Whether a node is, or is the last node of, a normalization that opset 17 has one operator for."""
     if node.op == _NAME:
         return True
     if node.op not in _known().roots:

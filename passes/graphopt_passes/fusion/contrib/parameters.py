@@ -1,4 +1,4 @@
-"""Quantized tensors: scales and zero points in all forms that models have them in, and as operators take them."""
+"""Quantized tensors: scales and zero points in all forms found in models, and as operators take them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ WORDS = frozenset({TensorProto.UINT16, TensorProto.INT16})
 _ORDINARY = (1e-12, 1e12)
 
 _MOST_STEPS = 2.0**14
-"""As many steps of the result one of an operand may be worth in sums and products: results are exact up to there."""
+"""The most steps of the result that one step of an operand may be worth in sums and products to be exact."""
 
 NARROW = frozenset(
     getattr(TensorProto, name) for name in ("INT2", "INT4", "UINT2", "UINT4") if hasattr(TensorProto, name)
 )
-"""Integers of less than 8 bits, all of which signed bytes hold; old versions of ONNX know none of 2 bits."""
+"""Integer types of less than 8 bits, which fit into signed bytes; old versions of ONNX have none of 2 bits."""
 
 _STORED: dict[int, type[np.generic]] = {
     **BYTES, **dict.fromkeys(NARROW, np.int8),
@@ -35,12 +35,12 @@ _STORED: dict[int, type[np.generic]] = {
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """A tensor of integers that stands for one of floats.
+    """A tensor of integers that stands for floats: `scale * (value - zero)`.
 
     Attributes:
         value: the integers.
-        scale: what one of them is worth, finite and not zero: one number, or one for each position of `axis`.
-        zero: the integers that stand for 0, as many as there are scales.
+        scale: the scale, finite and not zero: one number, or one for each position of `axis`.
+        zero: the zero points, as many as there are scales.
         dtype: element type of `value`.
         axis: the axis along which `scale` varies, counted from the front; None when it is one number.
         given: the values that hold `scale` and `zero` in the model; the second is None where it is left out.
@@ -54,24 +54,24 @@ class Quantized:
     given: tuple[Value, Value | None]
 
     def read(self, rw: Rewriter) -> tuple[Value, Value, Value]:
-        """The three inputs that operators on quantized values take for each of theirs."""
+        """The three inputs of an operand of an operator on quantized values: integers, scale and zero point."""
         return self.value, *self.written(rw)
 
     def written(self, rw: Rewriter) -> tuple[Value, Value]:
         """Scale and zero point as all operators on quantized values take them.
 
-        Both are there, and of one shape: scalars for a whole tensor, which some operators insist on, vectors along an
-        axis. What the model holds is used where it has that form.
+        Neither is left out, and both have one shape: scalars per tensor, which some operators insist on, or vectors
+        along an axis. The values of the model are used where they have that form.
         """
         return _formed(self.scale, self.given[0], self.axis, rw), _formed(self.zero, self.given[1], self.axis, rw)
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is quantized as a whole, not by the positions of an axis."""
+        """Whether it is quantized per tensor, not per position of an axis."""
         return self.axis is None
 
     def same_scale(self, other: Quantized) -> bool:
-        """Whether both are quantized as a whole, and equal integers stand for equal floats in both."""
+        """Whether both are quantized per tensor, and equal integers stand for equal floats in both."""
         alike = self.is_whole and other.is_whole and self.dtype == other.dtype
         return alike and bool(self.scale.item() == other.scale.item() and self.zero.item() == other.zero.item())
 
@@ -89,9 +89,9 @@ def _formed(array: np.ndarray, given: Value | None, axis: int | None, rw: Rewrit
 
 
 def quantization(node: Node, value: Value, dtype: int | None) -> Quantized:
-    """How a quantize or dequantize operator reads or writes integers, of a type that its zero point may state.
+    """Read the scale and zero point of a quantize or dequantize operator; the zero point may state the integer type.
 
-    Declines where the parameters are computed, or state blocks, and where scales are no ordinary float32 numbers.
+    Declines if these are computed, or quantize in blocks, or if a scale is an extreme float32 number.
     """
     scale, zero = node.operand(1), node.input(2)
     scales = scale.array()
@@ -116,23 +116,23 @@ def quantization(node: Node, value: Value, dtype: int | None) -> Quantized:
 
 
 def are_ordinary(*scales: np.ndarray | float) -> bool:
-    """Whether products and quotients of a few scales, which are positive, neither overflow nor vanish in float32."""
+    """Whether scales are positive, and products and quotients of a few neither overflow nor underflow in float32."""
     return all(np.all((scale >= _ORDINARY[0]) & (scale <= _ORDINARY[1])) for scale in scales)
 
 
 def quantized(node: Node) -> Quantized:
-    """What a `QuantizeLinear` gives; unsigned bytes where it states no type."""
+    """The result of a `QuantizeLinear`; unsigned bytes where it states no type."""
     return quantization(node, node.result, int(node.attr("output_dtype", 0)) or TensorProto.UINT8)
 
 
 def other_bytes(array: np.ndarray) -> np.ndarray:
-    """Signed bytes as unsigned ones, and the other way round, whose zero point is moved by 128 as well."""
+    """Signed bytes as unsigned ones, or vice versa, moved by 128; their zero point is moved likewise."""
     wide = array.astype(np.int16)
     return (wide - 128).astype(np.int8) if array.dtype == np.uint8 else (wide + 128).astype(np.uint8)
 
 
 def dequantized(value: Value) -> Quantized:
-    """What a float value was dequantized from; declines without a reason where it was not."""
+    """The operand of the `DequantizeLinear` that gives a value; declines without a reason if there is none."""
     node = value.made_by("DequantizeLinear", f"{DOMAIN}::DequantizeLinear")
     if node is None:
         raise Decline
@@ -141,7 +141,7 @@ def dequantized(value: Value) -> Quantized:
 
 
 def check_not_tied(stored: Value, node: Node) -> None:
-    """Decline where other operators read a large constant, as an embedding does: in another form it is stored twice."""
+    """Decline if others, such as an embedding, read a large constant, which would be stored a second time."""
     tensor = stored.constant_tensor
     if tensor is None or tensor.nbytes <= SMALL:
         return
@@ -152,18 +152,18 @@ def check_not_tied(stored: Value, node: Node) -> None:
 
 
 def check_per_tensor(operands: list[Quantized]) -> None:
-    """Decline unless all operands are quantized as a whole, to one type."""
+    """Decline unless all operands are quantized per tensor, to one type."""
     for operand in operands:
         if not operand.is_whole or operand.dtype != operands[0].dtype:
             raise Decline("{} is not quantized as a whole, or to another type", operand.value.name)
 
 
 def check_steps(op_type: str, scales: Sequence[float], step: float, result: Value) -> None:
-    """Decline where a step of what `QLinearAdd` or `QLinearMul` reads is worth too many steps of the result.
+    """Decline if a step of an operand of `QLinearAdd` or `QLinearMul` is worth too many steps of the result.
 
-    Their kernels take zero points into account in float32, which drops digits of large numbers, and make integers of 32
-    bits of results before these are cut off to bytes: what does not fit becomes the smallest byte. Those of sums of
-    products, and the tables of functions and of `QLinearConcat`, cut off floats.
+    Their kernels apply zero points in float32, which loses digits of large numbers, and convert results to 32-bit
+    integers before these saturate to bytes: what does not fit becomes the smallest byte. The kernels of sums of
+    products, and the tables of functions and of `QLinearConcat`, saturate floats.
     """
     worth = [math.prod(scales)] if op_type == "QLinearMul" else scales
     most = max(abs(size / step) for size in worth)

@@ -1,4 +1,4 @@
-"""Operators between dequantize and quantize, as operators on the quantized values."""
+"""Operators between dequantize and quantize, replaced with operators on the quantized values."""
 
 from __future__ import annotations
 
@@ -34,38 +34,37 @@ from graphopt_passes.fusion.contrib.sums import is_depthwise, rows_of, sums_byte
 _DEQUANTIZE = ("DequantizeLinear", f"{DOMAIN}::DequantizeLinear")
 _LARGEST = 2**31 - 1
 _NOTHING = 1 / 64
-"""A difference of so many quantization steps is none that could be told from rounding."""
+"""A difference of this many quantization steps cannot be told from rounding."""
 _SHORTEST_PIECE = 32
-"""Where the results of a transposed convolution come in shorter ones, laying them side by side takes longer than the
-kernel for floats; from there on it and the product took 0.2 to 0.8 of its time, on a Zen 5."""
+"""If pieces of a transposed convolution's result are shorter, moving them side by side takes longer than the kernel for
+floats; from here on that and the product took 0.2 to 0.8 of its time, on a Zen 5."""
 _FEW_CHANNELS = 2
-"""Kernels gather windows of images pixel by pixel: with one channel and 16 outputs of 3x3 that and the next convolution
-took 1.49 times what they took with the first in floats, with two 1.34, with three 0.98, on a Zen 5."""
+"""Kernels gather windows of images pixel by pixel: a 3x3 convolution of one channel to 16 outputs and the next one took
+1.49 times as long as with the first in floats, with two channels 1.34, with three 0.98, on a Zen 5."""
 _FEW_OF_VOLUMES = 600
-"""The same of volumes, which takes longer: channels times outputs of a group, these and 32 more. With 8 channels a
-convolution of 3x3x3 took 1.71 times what it took in floats for 16 outputs (384), 1.30 for 32 (512), and 0.98 for 64
-(768)."""
+"""The same for volumes, which takes longer, as channels times (outputs of a group + 32). With 8 channels a 3x3x3
+convolution took 1.71 times as long as in floats for 16 outputs (384), 1.30 for 32 (512), and 0.98 for 64 (768)."""
 _OF_ANY_TYPE = frozenset(
     {"Concat", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 )
-"""Moves whose kernels take integers of 16 bits, too."""
+"""Moves whose kernels take 16-bit integers, too."""
 
 
 class FuseQdqIntoOp(OnIntegers):
-    """Replace an operator between dequantize and quantize by the one on quantized values.
+    """Replace an operator between dequantize and quantize with the operator on quantized values.
 
     Convolutions, `Gemm`, `MatMul`, `Add`, `Mul`, means of images, `Sigmoid`, `HardSigmoid`, `LeakyRelu` and `Concat`
-    have such operators; those that only move data, and `MaxPool`, take the integers where both sides have one scale.
-    An average pool is a depthwise convolution, a transposed convolution whose windows lie side by side a product for
-    each position. The sums are exact then, so that a value between two integers may be rounded to the other one.
-    `Relu` and `Clip` that limit more than the range does, as where 0 is in its middle, are a `Clip` of integers, behind
-    what they limit or where they are alone.
+    have such operators; those that only move data, and `MaxPool`, take the integers if both sides have the same scale.
+    An average pool becomes a depthwise convolution, a transposed convolution whose windows lie side by side a product
+    per position. Integer sums are exact, so that a value between two integers may be rounded to the other one.
+    `Relu` and `Clip` that limit more than the integer range does, as where the zero point is in its middle, become a
+    `Clip` of integers, after the operator that they limit or on their own.
     `Softmax` is left alone, since its kernel for integers does not round to the nearest. Signed weights become unsigned
     where the processor would add pairs of their products in 16 bits and one of these might not fit, and are left alone
-    where they are not constant. Weights of 7 bits always fit.
+    if they are not constant. Weights of 7 bits always fit.
     """
 
-    # No pattern: the operators between have any number of operands, and what becomes of each is in a table.
+    # No pattern: the operators between have any number of operands, and a table states their replacements.
     ops = ("QuantizeLinear", "com.microsoft::QuantizeLinear")
     numerics = Numerics.ROUNDING
     peers = {"onnxruntime": "QDQSelectorActionTransformer"}
@@ -75,7 +74,7 @@ class FuseQdqIntoOp(OnIntegers):
 
 
 def _quantized(value: Value, reader: Node, output: Quantized, rw: Rewriter) -> Value:
-    """The integers of a value that one reader alone wants."""
+    """The integers of a value with only one reader."""
     op = value.made_by(*_MAKERS)
     if op is None:
         raise Decline
@@ -91,7 +90,7 @@ def _quantized(value: Value, reader: Node, output: Quantized, rw: Rewriter) -> V
 
 
 def _operands(op: Node) -> list[Quantized]:
-    """What the operands of an operator that are data are dequantized from; declines without a reason where none is."""
+    """The quantized forms of the data operands of an operator; declines without a reason if none is dequantized."""
     values = [value for value in op.inputs[_OPERANDS.get(op.op, slice(None))] if value is not None]
     there = [value for value in values if value.made_by(*_DEQUANTIZE)]
     if not there:
@@ -103,7 +102,7 @@ def _operands(op: Node) -> list[Quantized]:
 
 
 def taken(op: Node, x: Quantized, weight: Quantized, axis: int, rw: Rewriter) -> Quantized:
-    """A weight as kernels take it: bytes that vary along one axis at most, around one zero point, added up exactly."""
+    """A weight as kernels take it: bytes with scales along one axis at most and one zero point, summed exactly."""
     if not x.is_whole:
         raise Decline("{} is not quantized as a whole", x.value.name)
     weight = _widened(weight, rw)
@@ -136,7 +135,7 @@ def _widened(weight: Quantized, rw: Rewriter) -> Quantized:
 
 
 def _bias(op: Node, x: Quantized, weight: Quantized, output: Quantized, rw: Rewriter) -> Value | None:
-    """The bias of a product in units of its products, up to what does not show in the result; None for none."""
+    """The bias of a sum of products, as integers in units of these, up to a negligible error; None if there is none."""
     given = op.input(2)
     if given is None:
         return None
@@ -157,7 +156,7 @@ def _bias(op: Node, x: Quantized, weight: Quantized, output: Quantized, rw: Rewr
 
 
 def _in_units(bias: Value, array: np.ndarray, units: np.ndarray, output: Quantized, rw: Rewriter) -> Value:
-    """A constant bias of floats as integers; declines where what is lost would show."""
+    """A constant bias of floats as integers in `units`; declines if the error is not negligible."""
     if array.dtype != np.float32 or array.ndim != 1 or units.size not in (1, array.size):
         raise Decline("{} is not one float for each channel", bias.name)
     with np.errstate(all="ignore"):
@@ -172,10 +171,10 @@ def _product(
     op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter, *, scales: int, added: tuple[int, ...],
     inner: int | None = None,
 ) -> tuple[Quantized, Value | None]:  # fmt: skip
-    """The weight of a sum of products of integers, and its bias, None where it has none.
+    """The weight of a sum of products of integers, and its bias, None if it has none.
 
-    Its scales may vary along the axis `scales`; what is added up are its axes `added`, and the axis `inner` of the left
-    operand, None for convolutions, whose weights tell.
+    The scales of the weight may vary along its axis `scales`; its axes `added` are summed over, and so is the axis
+    `inner` of the left operand, None for convolutions, whose weights determine it.
     """
     x = operands[0]
     weight = taken(op, x, operands[1], scales, rw)
@@ -191,7 +190,7 @@ def _product(
 
 
 def check_range(x: Quantized, weight: Quantized, bias: Value | None, added: tuple[int, ...]) -> None:
-    """Decline unless sums of products along some axes of the weight, and a bias, fit into 32 bits."""
+    """Decline unless sums of products along the axes `added` of the weight, plus a bias, fit into 32 bits."""
     start = np.int64(0) if bias is None else np.abs(np.asarray(bias.const(), np.int64))
     most = int(_farthest(x)) * int(_farthest(weight))
     shape = weight.value.shape
@@ -209,7 +208,7 @@ def check_range(x: Quantized, weight: Quantized, bias: Value | None, added: tupl
 
 
 def _farthest(operand: Quantized) -> np.int64:
-    """How far from 0 the bytes of an operand may be."""
+    """The largest distance of a byte of an operand from its zero point."""
     ends = np.iinfo(BYTES[operand.dtype])
     zero = int(operand.zero[0])
     return np.int64(max(ends.max - zero, zero - ends.min))
@@ -225,7 +224,7 @@ def _conv(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) 
 
 
 def check_gathered(op: Node, weight: Value) -> None:
-    """Decline where gathering windows takes longer than products of bytes save."""
+    """Decline if gathering windows takes longer than products of bytes save."""
     group, shape = int(op.attr("group", 1)), weight.sizes() if weight.is_const else ()
     if element_count(shape[2:]) <= 1 or is_depthwise(group, shape):
         return
@@ -236,9 +235,9 @@ def check_gathered(op: Node, weight: Value) -> None:
 
 
 def _conv_transpose(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
-    """One whose windows lie side by side: a product for each position, of which the results are laid side by side.
+    """A transposed convolution whose windows lie side by side: a product per position, with the results rearranged.
 
-    The channels are last there, so that what is moved is as long as it can be, and the product the fastest.
+    The channels are last, so that the pieces that are moved are as long as possible, and the product is fastest.
     """
     x, weight = operands
     (inputs, outputs), size = weight.value.array().shape[:2], side_by_side(op, weight.value)
@@ -260,7 +259,7 @@ def _conv_transpose(op: Node, operands: list[Quantized], output: Quantized, rw: 
 
 
 def _laid(x: Value, size: int, outputs: int) -> tuple[int, ...]:
-    """The shape of an image that grew, channels last; no size is left to the runtime where another may be 0."""
+    """The shape of the enlarged image, channels last; a size is -1 only if no other may be 0."""
     shape = x.shape
     batch, height, width = (shape[0], shape[2], shape[3]) if shape is not None and len(shape) == 4 else (None,) * 3
     if isinstance(width, int) and isinstance(height, int):
@@ -280,9 +279,9 @@ def _reshape(value: Value, sizes: tuple[int, ...], rw: Rewriter) -> Value:
 
 
 def side_by_side(op: Node, weight: Value) -> int:
-    """The side of the square windows of a transposed convolution of images, which lie side by side.
+    """The size of the square windows of a transposed convolution of images, which lie side by side.
 
-    Declines where they overlap or leave something out, or a row of their results is too short.
+    Declines if windows overlap or leave gaps, or if a row of their results is too short.
     """
     kernel = weight.sizes()[2:]
     window = Window.of(op, kernel)
@@ -322,7 +321,7 @@ def _matmul(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter
 
 
 def _plain(attributes: dict[str, Any] | None = None) -> Maker:
-    """The operator of the same name with `QLinear` before it, on tensors of one type."""
+    """The maker of the operator with the prefix `QLinear`, on tensors of one type."""
 
     def make(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
         check_per_tensor(operands)
@@ -337,7 +336,7 @@ def _plain(attributes: dict[str, Any] | None = None) -> Maker:
 
 
 def _mul(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
-    """A product with a number is a scale."""
+    """`Mul`; a product with one number is a scale."""
     check_per_tensor(operands)
     for x, number in (operands, operands[::-1]):
         array, rank = number.value.const(), x.value.rank
@@ -365,7 +364,7 @@ _OPERANDS = {
     **DATA, **dict.fromkeys(LIMITS, slice(1)),
     "Conv": slice(2), "ConvTranspose": slice(2), "Gemm": slice(2), "ReduceMean": slice(1),
 }  # fmt: skip
-"""Which of an operator's inputs are to be dequantized; all where nothing is said. A bias is seen to by itself."""
+"""The inputs of an operator that must be dequantized, by default all. A bias is handled separately."""
 
 _MAKERS: dict[str, Maker] = {
     "Conv": _conv, "ConvTranspose": _conv_transpose, "Gemm": _gemm, "MatMul": _matmul,

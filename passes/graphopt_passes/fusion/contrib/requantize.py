@@ -1,4 +1,4 @@
-"""Scales and shifts of quantized values, which a sum with one number computes, saturating at the ends of the range."""
+"""Scales and shifts of quantized values, computed by `QLinearAdd` with one number, which saturates."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from graphopt_passes.fusion.contrib.parameters import (
 )
 
 _CLOSE = 1e-4
-"""Steps that may be lost in float32."""
+"""The rounding error of float32 in quantization steps."""
 _NUDGES = (0.0, 2e-4, -2e-4, 4e-4, -4e-4, 6e-4, -6e-4, 1e-3, -1e-3, 2e-3, -2e-3)
-"""Steps that results are moved by, to be farther than that from halfway; the least that does counts."""
+"""Steps by which results may be moved away from halfway between integers; the first that suffices is taken."""
 
 
 def scaled(
@@ -28,8 +28,8 @@ def scaled(
 ) -> Value:
     """`slope * x + shift`, quantized.
 
-    Halfway between two steps it is rounded as by the operators on floats, where a number beside the shift does that;
-    declines where none does and it is to be exact.
+    The shift is changed slightly where that makes results halfway between two steps round as the float operators do;
+    declines where no change does and the result is to be exact.
     """
     step, dtype = float(x.scale.item()) * slope, BYTES[x.dtype]
     if not output.ordered or not are_ordinary(step, abs(shift) or 1.0):
@@ -39,7 +39,7 @@ def scaled(
     if exactly and not exact:
         raise Decline("what lies halfway between steps of {} is rounded to either side", output.value.name)
     scale = rw.constant(np.array(step, np.float32)) if slope != 1.0 else x.written(rw)[0]
-    # The number is 1 or -1 steps of the shift's own size.
+    # The shift is 1 or -1 steps of its own size.
     number, start = (1, 0) if shift > 0 else (0, 1) if shift < 0 else (0, 0)
     addend = [rw.constant(np.array(value, dtype)) for value in (number, start)]
     size = rw.constant(np.array(abs(shift) or 1.0, np.float32))
@@ -48,9 +48,9 @@ def scaled(
 
 
 def _away_from_halfway(x: Quantized, slope: float, shift: float, output: Quantized) -> tuple[float, bool]:
-    """The shift, or one a little beside it with which no result is halfway between steps, and all are those of floats.
+    """The shift, changed slightly so that no result is halfway between steps and all equal those of float operators.
 
-    And whether there is one: there is none for half of each integer, say.
+    And whether there is such a shift: there is none for half of each integer, say.
     """
     ends = np.iinfo(BYTES[x.dtype])
     from_zero = np.arange(ends.min, ends.max + 1) - int(x.zero.item())
@@ -69,7 +69,7 @@ def _away_from_halfway(x: Quantized, slope: float, shift: float, output: Quantiz
 
 
 def hard_sigmoid(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
-    """A scale and a shift, whose limits are those of the range."""
+    """`HardSigmoid` as a scale and a shift, whose limits are those of the integer range."""
     check_per_tensor(operands)
     ends = np.iinfo(BYTES[output.dtype])
     top = np.rint(1 / output.scale.astype(np.float64).item()) + output.zero.item()
@@ -79,12 +79,12 @@ def hard_sigmoid(op: Node, operands: list[Quantized], output: Quantized, rw: Rew
 
 
 class FuseRequantization(ForRuntime):
-    """Bring quantized values to another scale by one operator, where they are dequantized and quantized again."""
+    """Replace a `DequantizeLinear` and the `QuantizeLinear` after it with one operator that changes the scale."""
 
     opsets = f"10-{NEWEST_OF_BYTES}"
 
     def pattern(self, op: OpBuilder) -> Pattern:
-        """Parameters have several forms."""
+        """Scale and zero point have several forms."""
         return op.QuantizeLinear(op.DequantizeLinear(Var(), ..., _shared=True, _bind="inner"), ...)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
@@ -98,13 +98,13 @@ class FuseRequantization(ForRuntime):
 
 
 _SAME = 1e-2
-"""Steps that a byte may be off before it is rounded to itself."""
+"""Steps by which a result may differ, before rounding, from the byte that it must equal."""
 
 
 class EliminateNopRequantization(OnIntegers):
-    """Remove a quantized sum or product with one number that gives each byte back.
+    """Remove a quantized sum or product with one number that maps each byte to itself.
 
-    Half of a value, quantized by half of its scale, is the same bytes: what quantizers make of `Gelu` ends with that.
+    Half of a value, quantized by half of its scale, is the same bytes: a written-out `Gelu`, quantized, ends with that.
     """
 
     # No pattern: the number may be either operand.
@@ -133,13 +133,13 @@ class EliminateNopRequantization(OnIntegers):
 
 
 def _floats(node: Node, at: int, integers: np.ndarray) -> np.ndarray:
-    """What integers stand for as the operand at some place."""
+    """The floats that integers stand for as the operand at input `at`."""
     step, zero = _parameters(node, at + 1)
     return np.asarray((integers - zero) * step)
 
 
 def _parameters(node: Node, at: int) -> tuple[float, int]:
-    """A scale and the zero point behind it; declines where they are computed, or the scale is no ordinary one."""
+    """The scale at input `at` and the zero point after it; declines if they are computed, or the scale is extreme."""
     scale = node.operand(at).array()
     start = node.array(at + 1, np.zeros(1, np.int64))
     if scale.size != 1 or start.size != 1 or not are_ordinary(scale):
@@ -148,12 +148,12 @@ def _parameters(node: Node, at: int) -> tuple[float, int]:
 
 
 class FuseScaleIntoDequantize(ForRuntime):
-    """Let `DequantizeLinear` multiply by a number, or divide, instead of an operator behind it."""
+    """Fold a multiplication or division by a number into the scale of the `DequantizeLinear` before it."""
 
     opsets = f"10-{NEWEST_OF_BYTES}"
 
     def pattern(self, op: OpBuilder) -> Pattern:
-        """Parameters have several forms."""
+        """Scale and zero point have several forms."""
         floats = op.DequantizeLinear(Var(), ..., _bind="source", _other_attrs=True)
         return Either(op.Mul(floats, Const("number")), op.Div(floats, Const("number")))
 

@@ -14,27 +14,27 @@ from graphopt_passes.fusion.contrib.parameters import other_bytes
 from graphopt_passes.fusion.contrib.signed_moves import moved, moves, path_of
 
 _SHARED = ("Add", "Mul", "Concat", "Gather")
-"""Operators that take constants as quantized as their other operand; products take signed weights with either type."""
+"""Operators whose constants have the type of their other operand; products take signed weights with either type."""
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _MATRICES = ("Gemm", "MatMul")
 """Products whose results may be floats."""
 _BEHIND = (*LIMITS, "GatherND", "Slice", "Transpose")
-"""What may stand between a product of bytes and what quantizes it, in the order that a model has."""
+"""Operators that a model may have between a product of bytes and the `QuantizeLinear` of its result."""
 
 
 class ConvertInt8ToUint8(OnIntegers):
     """Quantize to unsigned bytes instead of signed ones, by moving the zero point by 128.
 
-    For values between quantize and dequantize operators, moved in between or not, and for constants that are
+    For values between `QuantizeLinear` and `DequantizeLinear`, moved in between or not, and for constants that are
     dequantized for an `Add`, `Mul`, `Concat` or `Gather`. The floats stay the same. On x86, where the kernels for
-    signed activations are slow. Signed bytes that a product gives to others than these, as to a caller, are computed
-    from the unsigned ones, and those that a product gets from others, unsigned ones from them: both exactly. A `Concat`
-    of signed bytes, as converters from TFLite write it, becomes one of unsigned bytes between two such steps, which go
-    where what is around it is converted. Where all has to be exact nothing is converted: no rule makes kernels on bytes
-    of what is between then.
+    signed activations are slow. If others, such as a caller, read the signed bytes of a product, these are computed
+    from the unsigned ones, and if a product reads signed bytes of others, unsigned ones are computed from these: both
+    exactly. A `Concat` of signed bytes, as converters from TFLite write it, becomes one of unsigned bytes between two
+    such conversions, which vanish where the operators around it are converted. Where results must be exact nothing is
+    converted: no rule then makes kernels on bytes of the operators between.
     """
 
-    # No pattern: all readers of a value change with it, however many they are.
+    # No pattern: all readers of a value change with it, and there may be any number.
     ops = ("QuantizeLinear", "DequantizeLinear", "Concat")
     numerics = Numerics.ROUNDING
     needs = (("QuantizeLinear", "DequantizeLinear"),)
@@ -73,7 +73,7 @@ def _is_signed(value: Value) -> bool:
 
 
 def _given(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outcome:
-    """A dequantize whose signed bytes nothing here quantizes, as those of a caller, for a product of bytes."""
+    """A `DequantizeLinear` of signed bytes that are not quantized here, such as a caller's, for a product of bytes."""
     if not _is_for_bytes(node) or path_of(value)[-1].made_by("QuantizeLinear"):
         raise Decline
     inputs = (_in_other_bytes(value, zero, rw), node.inputs[1], rw.constant(other_bytes(zero), like=node.input(2)))
@@ -81,7 +81,7 @@ def _given(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outcome:
 
 
 def _joined(node: Node, rw: Rewriter) -> Outcome:
-    """A `Concat` of signed bytes, where they are quantized here and read as floats, or were unsigned before."""
+    """A `Concat` of signed bytes that are quantized here and read as floats, or were unsigned before."""
     if not rw.target.is_x86 or any(value.dtype != TensorProto.INT8 for value in node.operands):
         raise Decline
     paths = [path_of(value) for value in node.operands if not value.is_const]
@@ -99,7 +99,7 @@ def _joined(node: Node, rw: Rewriter) -> Outcome:
 
 
 def _check_goes_on(value: Value, node: Node) -> None:
-    """Decline unless all readers of signed bytes are converted with these, and in the graph of a node."""
+    """Decline unless all readers of signed bytes are converted with them, and are in the graph of `node`."""
     for user in value.users:
         if user.graph is not node.graph or not _goes_on(value, user):
             raise Decline("{} is read by {}", value.name, user.op)
@@ -114,14 +114,14 @@ def _goes_on(value: Value, user: Node) -> bool:
 
 
 def is_whole(node: Node) -> bool:
-    """Whether an operator quantizes or dequantizes signed bytes as a whole."""
+    """Whether an operator quantizes or dequantizes signed bytes per tensor."""
     with suppress(Decline):
         return _zero_point(node).size == 1 and not node.attr("block_size", 0)
     return False
 
 
 def _was_unsigned(value: Value) -> Value | None:
-    """The unsigned bytes that signed ones were made of, as `_in_other_bytes` does; None where they were not."""
+    """The unsigned bytes from which `_in_other_bytes` made signed ones; None if it did not."""
     end = value.made_by("QuantizeLinear")
     start = end.operand(0).made_by("DequantizeLinear") if end else None
     if not end or not start or start.operand(0).dtype != TensorProto.UINT8:
@@ -135,7 +135,7 @@ def _was_unsigned(value: Value) -> Value | None:
 
 
 def _in_other_bytes(value: Value, zero: np.ndarray, rw: Rewriter) -> Value:
-    """Bytes in the other type, by floats that are whole numbers."""
+    """Signed bytes as unsigned ones, or vice versa, through floats that are whole numbers."""
     if value.is_const:
         return rw.constant(other_bytes(value.array()), like=value)
     if (unsigned := _was_unsigned(value)) is not None:
@@ -146,9 +146,9 @@ def _in_other_bytes(value: Value, zero: np.ndarray, rw: Rewriter) -> Value:
 
 
 def _is_of_bytes(node: Node | None) -> bool:
-    """Whether a node is a product of dequantized operands, which there are kernels on bytes for.
+    """Whether a node is a product of dequantized operands that has a kernel on bytes.
 
-    They add no bias that is computed, and give bytes, but for those of constant matrices.
+    These kernels add no computed bias, and give bytes, except for products with constant matrices.
     """
     if node is None or node.op not in _PRODUCTS or not reads_bytes(node):
         return False
@@ -159,20 +159,20 @@ def _is_of_bytes(node: Node | None) -> bool:
 
 
 def _is_quantized(value: Value) -> bool:
-    """Whether something quantizes a value, limited or moved by what other rules put behind that, or not."""
+    """Whether a reader quantizes a value, directly or after operators that other rules move past `QuantizeLinear`."""
     users = value.users
     return any(user.op == "QuantizeLinear" or (user.op in _BEHIND and _is_quantized(user.result)) for user in users)
 
 
 def _unlimited(value: Value) -> Value:
-    """Floats before they were limited."""
+    """The value before all limits."""
     while (limit := value.made_by(*LIMITS)) is not None:
         value = limit.operand(0)
     return value
 
 
 def _is_for_bytes(node: Node) -> bool:
-    """Whether such a product reads what a node dequantizes as its data."""
+    """Whether a product with a kernel on bytes reads the result of `node` as its data."""
     return any(_is_of_bytes(user) and user.input(0) is node.result for user in node.result.users)
 
 
@@ -180,7 +180,7 @@ def _computed(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outco
     point = rw.constant(other_bytes(zero), like=node.input(2))
     integers = rw.again(node, *node.inputs[:2], point, output_dtype=None)
     pairs: list[tuple[Node, list[Value]]] = []
-    kept: list[tuple[Value, Value]] = []  # values that others read as signed bytes, each with the unsigned ones
+    kept: list[tuple[Value, Value]] = []  # signed values that others read, each with its unsigned form
     stack = [(value, integers)]
     while stack:
         old, new = stack.pop()
@@ -208,7 +208,7 @@ def _computed(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outco
 
 
 def _signed(old: Value, new: Value, zero: np.ndarray, rw: Rewriter) -> tuple[Node, list[Value]]:
-    """What makes signed bytes that others read, and what replaces it."""
+    """The producer of signed bytes that others read, and its replacement."""
     maker = old.producer
     if maker is None or len(maker.outputs) > 1:
         raise Decline("{} is read as it is", old.name)
@@ -216,7 +216,7 @@ def _signed(old: Value, new: Value, zero: np.ndarray, rw: Rewriter) -> tuple[Nod
 
 
 def _zero_of(reader: Node, value: Value, node: Node) -> np.ndarray | None:
-    """The zero point of a reader that dequantizes a value as a whole; None for another reader."""
+    """The zero point of a reader that dequantizes a value per tensor; None for another reader."""
     if reader.op != "DequantizeLinear" or reader.graph is not node.graph or reader.inputs[0] is not value:
         return None
     with suppress(Decline):

@@ -1,4 +1,4 @@
-"""Operators on signed bytes as those on floats, which other rules make operators on unsigned bytes of."""
+"""Operators on signed bytes, written as operators on floats that other rules convert to unsigned bytes."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from graphopt_passes.fusion.contrib.signed import is_whole
 from graphopt_passes.fusion.contrib.signed_moves import moves, path_of
 
 _AXES_SINCE = 13
-"""The opset from which on a scale may vary along an axis."""
+"""The first opset in which a scale may vary along an axis."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """Where an operator on quantized values has its inputs.
+    """The positions of the inputs of an operator on quantized values.
 
     Attributes:
-        operands: the data, each with scale and zero point behind it.
-        result: the scale of the result, with its zero point behind it.
+        operands: the data, each followed by its scale and zero point.
+        result: the scale of the result, followed by its zero point.
         bias: integers in units of the products, if any.
-        axis: the axis along which the scales of the weight of a product may vary, where that is not turned.
-        attrs: attributes of the operator on floats, with defaults of the other where these differ.
-        check: declines where the operator on floats is not the same.
+        axis: the axis along which the scales of a product's weight may vary, if the weight is not transposed.
+        attrs: attributes of the operator on floats, with the defaults of the quantized one where these differ.
+        check: declines if the operator on floats is not equivalent.
     """
 
     operands: tuple[int, ...] = (0,)
@@ -41,7 +41,7 @@ class _Form:
 
 
 def _check_gemm(node: Node) -> None:
-    """Decline a product that is scaled, or whose operands do not fit: in a branch it loads, unlike that of floats."""
+    """Decline a product that is scaled, or whose operands do not fit: in a branch it loads, unlike a float `Gemm`."""
     if node.attr("alpha", 1.0) != 1.0:
         raise Decline("{} is scaled", node.result.name)
     rows, weight = node.operand(0), node.operand(3)
@@ -53,7 +53,7 @@ def _check_gemm(node: Node) -> None:
 
 
 def _check_windows(node: Node) -> None:
-    """Decline an average of windows that the kernel for floats reads otherwise, or not at all."""
+    """Decline an average pool that the kernel for floats interprets differently, or does not support."""
     if node.attr("ceil_mode", 0) and node.attr("count_include_pad", 0):
         raise Decline("windows of {} count what lies behind the padding", node.result.name)
     kernel = node.attr("kernel_shape") or ()
@@ -80,15 +80,15 @@ _FORMS = {
 
 
 class ConvertSignedOperators(OnIntegers):
-    """Write operators on signed bytes as those on floats between dequantize and quantize.
+    """Replace operators on signed bytes with operators on floats between dequantize and quantize.
 
-    `convert_int8_to_uint8` makes the bytes between them unsigned then, and `fuse_qdq_into_op` operators on bytes again,
-    for which x86 has the faster kernels: products of signed bytes with signed ones take 4 to 6 times as long. Others
-    than products are converted where all that they read and give is, as their kernels are as fast for signed bytes. By
-    itself it makes models slower, so that only pipelines which go on so have it.
+    `convert_int8_to_uint8` then makes the bytes between them unsigned, and `fuse_qdq_into_op` makes operators on bytes
+    again, for which x86 has the faster kernels: products of signed with signed bytes take 4 to 6 times as long. Other
+    operators, whose kernels are as fast for signed bytes, are converted only if all values that they read and compute
+    are. On its own the pass makes models slower, so that only pipelines with those two have it.
     """
 
-    # No pattern: inputs are where a table says.
+    # No pattern: a table states the inputs.
     ops = tuple(_FORMS)
     numerics = Numerics.ROUNDING
     default = False
@@ -122,7 +122,7 @@ class ConvertSignedOperators(OnIntegers):
 
 
 def _check_quantized(value: Value) -> None:
-    """Decline unless signed bytes are quantized here, or constant, so that they become unsigned."""
+    """Decline unless signed bytes are constant or quantized here, so that they become unsigned."""
     if value.is_const:
         return
     first = path_of(value)[-1]
@@ -133,7 +133,7 @@ def _check_quantized(value: Value) -> None:
 
 
 def _check_goes_on(value: Value) -> None:
-    """Decline unless signed bytes are read by what is converted with them."""
+    """Decline unless all readers of signed bytes are converted with them."""
     if value.output_count:
         raise Decline("{} is a result of the graph", value.name)
     for user in value.users:
@@ -155,7 +155,7 @@ def _dequantized(node: Node, at: int, axis: int | None, rw: Rewriter) -> Value:
 
 
 def _parameters(node: Node, at: int, axis: int | None, rw: Rewriter) -> tuple[Value, Value]:
-    """A scale and the zero point behind it, of one shape."""
+    """The scale at input `at` and the zero point after it, of one shape."""
     scale, zero = node.operand(at), node.input(at + 1)
     scales, shape = scale.array(), ()
     if scales.dtype != np.float32 or not are_ordinary(np.abs(scales)):

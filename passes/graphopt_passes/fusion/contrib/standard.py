@@ -1,4 +1,4 @@
-"""Operators that the standard has as well."""
+"""Contrib operators that the standard has as well."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from graphopt_passes.fusion.contrib.operands import DOMAIN, ONE, OnIntegers
 
 _SINCE_TEN = (TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32)
 _AXES_SINCE, _ANY_SINCE = 13, 21
-"""The opsets that brought scales along an axis, and integers of 4 and 16 bits."""
+"""The opsets that introduced scales along an axis, and integers of 4 and 16 bits."""
 
 
 class ReplaceContribQuantization(OnIntegers):
-    """Write `QuantizeLinear` and `DequantizeLinear` of ONNX Runtime as the standard's, where that has their types.
+    """Replace `QuantizeLinear` and `DequantizeLinear` of `com.microsoft` with the standard's, if it has their types.
 
-    The kernels are the same. Quantizers write the former throughout a model of which a part has 16 bits, and there is
-    more that is done to the latter.
+    The kernels are the same. Quantizers write the former throughout a model of which a part has 16 bits, and more
+    passes apply to the latter.
     """
 
     # No pattern: the parameters have several forms.

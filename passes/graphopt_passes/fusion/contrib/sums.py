@@ -1,8 +1,7 @@
-"""Whether kernels add products of unsigned bytes with signed ones exactly.
+"""Whether kernels sum products of unsigned and signed bytes exactly.
 
-x86 without VNNI multiplies them in pairs, and adds each pair in 16 bits, where it saturates. Which products are
-neighbours follows from the order in which kernels add them; `tests/passes/test_byte_sums.py` runs all of them at the
-ends of what is allowed here.
+x86 without VNNI adds pairs of products in 16 bits, with saturation. Which products form a pair follows from the order
+in which kernels sum them; `tests/passes/test_byte_sums.py` runs all of them at the limits of what is allowed here.
 """
 
 from __future__ import annotations
@@ -16,27 +15,27 @@ from graphopt.rewrite import Dim, Node
 from graphopt.system.machine import Target, has_vnni, host
 
 _FIT = 128
-"""Two products of unsigned bytes with signed ones fit into 16 bits while those add up to no more, and to no less than
-its negative: 255 * 128 < 2**15 <= 255 * 129."""
+"""Two products of unsigned with signed bytes fit into 16 bits if the sum of the signed ones is at most this in absolute
+value: 255 * 128 < 2**15 <= 255 * 129."""
 _SAFE = _FIT // 2
-"""No two weights up to this add up to more."""
+"""No two weights up to this have a larger sum than `_FIT`."""
 _PACKED = 4
-"""So many neighbours kernels load at once; two of them are a pair."""
+"""How many neighbouring weights kernels load at once; two of them are a pair."""
 _PAIRED = ("avx2",)
-"""Targets on which it was seen that the pairs are the first two of these and the last two."""
+"""Targets on which the pairs were observed to be the first two and the last two of these."""
 _PIECE = 1 << 20
-"""So many weights are looked at together, which bounds the memory that takes."""
+"""How many weights are examined at once, which bounds the memory for that."""
 
 
 def sums_bytes_exactly(
     weights: np.ndarray | None, target: Target, in_rows: Callable[[np.ndarray], np.ndarray] | None = None
 ) -> bool:  # fmt: skip
-    """Whether kernels add products of unsigned bytes with signed ones without overflow; of any machine but x86 they do.
+    """Whether kernels sum products of unsigned and signed bytes without overflow; on all machines but x86 they do.
 
     Args:
-        weights: the signed ones; None where these are computed.
-        target: what the kernels are for.
-        in_rows: arranges them as kernels add them along the last axis; None where they are so already.
+        weights: the signed bytes; None if they are computed.
+        target: the machine that runs the kernels.
+        in_rows: arranges the weights so that kernels sum along the last axis; None if they are so already.
     """
     if not target.is_x86 or (target == host() and has_vnni()):
         return True
@@ -52,7 +51,7 @@ def sums_bytes_exactly(
 
 
 def _pairs_fit(rows: np.ndarray, size: int) -> bool:
-    """Whether any two of so many neighbours fit, starting with the first of each row."""
+    """Whether any two weights fit of each `size` neighbours, counted from the start of each row."""
     missing = -rows.shape[1] % size
     packed = np.pad(rows.astype(np.int16), ((0, 0), (0, missing))).reshape(len(rows), -1, size)
     packed.sort(axis=-1)
@@ -61,16 +60,16 @@ def _pairs_fit(rows: np.ndarray, size: int) -> bool:
 
 
 def window_rows(weights: np.ndarray) -> np.ndarray:
-    """Weights of a convolution as its kernels add them: all channels of a place of the window, then those of the next.
+    """Weights of a convolution in the order that kernels sum them: all channels of a window position, then the next.
 
-    They do so whether channels are last or second, since these are brought to the end first.
+    This holds with channels first, too, since kernels move the channels to the last axis first.
     """
     last = np.moveaxis(weights, 1, -1)
     return last.reshape(len(last), prod(last.shape[1:]))
 
 
 def rows_of(op: Node, weights: np.ndarray) -> np.ndarray:
-    """Weights of a convolution or a product as kernels add them along the last axis."""
+    """Weights of a convolution or matrix product, arranged so that kernels sum along the last axis."""
     if "Conv" in op.op_type:
         return window_rows(np.swapaxes(weights, 0, 1) if op.op == "ConvTranspose" else weights)
     if op.attr("transB", 0) or weights.ndim < 2:
@@ -79,5 +78,5 @@ def rows_of(op: Node, weights: np.ndarray) -> np.ndarray:
 
 
 def is_depthwise(group: int, shape: Sequence[Dim | None] | None) -> bool:
-    """Whether each channel of a convolution with weights of this shape has one of its own, added up in 32 bits."""
+    """Whether a convolution with weights of this shape is depthwise with one output per channel, summed in 32 bits."""
     return shape is not None and len(shape) > 2 and shape[1] == 1 and shape[0] == group

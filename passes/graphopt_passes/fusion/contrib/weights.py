@@ -1,4 +1,4 @@
-"""Weights of integer products as the bytes, signed or not, for which x86 has the faster kernels."""
+"""Weights of integer products as signed or unsigned bytes, whichever has the faster kernels on x86."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ _SIGNED = {
     "com.microsoft::DynamicQuantizeMatMul": (None, 1, 3), "com.microsoft::MatMulIntegerToFloat": (0, 1, 5),
     "com.microsoft::QGemm": (0, 3, 5), "com.microsoft::QLinearConv": (0, 3, 5),
 }  # fmt: skip
-"""Where operators that are faster with signed weights have the left operand, the weight and its zero point.
+"""Operators that are faster with signed weights: the inputs of the left operand, the weight and its zero point.
 
-Products of unsigned with signed bytes have instructions of their own: 2 to 3 times as fast.
+Products of unsigned with signed bytes have instructions of their own, 2 to 3 times as fast.
 """
 _UNSIGNED = {"ConvInteger": (0, 1, 3)}
-"""Those that are faster with unsigned ones: in this kernel the weight is the left operand, and 6 to 13 times as slow
-where it is signed."""
+"""Operators that are faster with unsigned weights: in this kernel the weight is the left operand, and 6 to 13 times as
+slow if it is signed."""
 _SCALES = {"com.microsoft::DynamicQuantizeMatMul": 2, "com.microsoft::MatMulIntegerToFloat": 3}
-"""Where operators whose zero point may be left out have the scale of the weight, whose shape it has to have."""
+"""The input of the weight's scale, for operators whose zero point may be left out and must have the scale's shape."""
 
 
 class ConvertQuantizedWeights(OnIntegers):
-    """Write constant weights of integer products as the kind of bytes that is faster, by moving the zero point by 128.
+    """Convert constant weights of integer products to the faster type of bytes, moving the zero point by 128.
 
-    Signed beside unsigned activations, on x86 with instructions for such products, or where no pair of them overflows
-    in 16 bits; unsigned for `ConvInteger`, of signed images on the former alone. The sums stay the same.
+    Signed weights for unsigned activations, on x86 with instructions for such products, or where no pair of them
+    overflows 16 bits; unsigned ones for `ConvInteger`, for signed images only with these instructions. The sums stay
+    the same.
     """
 
-    # No pattern: one operand of one operator, whose place is in a table.
+    # No pattern: one operand of one operator, at an input that a table states.
     ops = (*_SIGNED, *_UNSIGNED)
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
@@ -51,7 +52,7 @@ class ConvertQuantizedWeights(OnIntegers):
 
 
 def _check(node: Node, left: int | None, weight: Value, *, signed: bool, rw: Rewriter) -> None:
-    """Decline unless the other kind of bytes is faster, and exact; silently where the weight is of that kind."""
+    """Decline unless the other type of bytes is faster, and exact; silently if the weight has that type already."""
     target = rw.target
     if weight.dtype != (TensorProto.UINT8 if signed else TensorProto.INT8):
         raise Decline
@@ -64,7 +65,7 @@ def _check(node: Node, left: int | None, weight: Value, *, signed: bool, rw: Rew
 
 
 def _sums_exactly(node: Node, left: int | None, weight: Value, *, signed: bool, target: Target) -> bool:
-    """Whether the sums stay the same: unsigned weights beside a signed image are products of both kinds, too."""
+    """Whether the sums stay the same: unsigned weights with a signed image are mixed products, too."""
     if not signed:
         image = None if left is None else node.operand(left).dtype
         return image == TensorProto.UINT8 or sums_bytes_exactly(None, target)
@@ -75,7 +76,7 @@ def _sums_exactly(node: Node, left: int | None, weight: Value, *, signed: bool, 
 
 
 def _moved_zero(node: Node, at: int, dtype: type[np.uint8] | type[np.int8], rw: Rewriter) -> Value:
-    """The zero point that goes with it; where none is given it is 0, in the shape of the weight's scale."""
+    """The zero point moved by 128; where none is given it is 0, in the shape of the weight's scale."""
     zero = node.input(at)
     if zero is not None:
         return rw.constant(other_bytes(zero.array()), like=zero)
