@@ -1,4 +1,4 @@
-"""Activations of blocked convolutions, and what elementwise operators do to padding lanes."""
+"""Activations of blocked convolutions, and the padding lanes after elementwise operators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphopt_passes import elementwise
 from graphopt_passes.layout.lanes import ANYTHING, UNARY, Lanes, clipped, combined, mapped, number
 
 Activation = tuple[str, tuple[float, ...]]
-"""Name and parameters, as the attributes of the blocked Conv spell them."""
+"""Name and parameters, as attributes of the blocked Conv."""
 
 ELEMENTWISE = frozenset({*UNARY, "Clip"})
 """Elementwise operators of one image."""
@@ -29,7 +29,7 @@ def lanes_behind(node: Node, operands: Sequence[Lanes]) -> Lanes:
 
 
 def lanes_of_activation(node: Node, lanes: Lanes) -> Lanes:
-    """What the activation that a `FusedConv` has makes of padding lanes."""
+    """The padding lanes after the activation of a `FusedConv`."""
     name, numbers = node.attr("activation"), tuple(node.attr("activation_params") or ())
     if name is None:
         return lanes
@@ -43,7 +43,7 @@ _BOUNDS = 2
 
 
 def range_of(value: Value) -> Lanes:
-    """The bounds of a value that is spread over lanes, as its producer tells them."""
+    """The bounds of a value that is broadcast over lanes, as its producer implies them."""
     tensor, producer = value.constant_tensor, value.producer
     if tensor is not None and tensor.numel == 1:
         return number(tensor.array().reshape(-1)[0])
@@ -57,7 +57,7 @@ _RANGES = {
     **dict.fromkeys(("HardSigmoid", "Sigmoid", "Softmax"), (0, 1)),
     **dict.fromkeys(("Cos", "Erf", "Sin", "Softsign", "Tanh"), (-1, 1)),
 }
-"""Operators whose results lie within bounds whatever they read."""
+"""Operators whose results lie within bounds for all operands."""
 
 
 def _bounds(clip: Node) -> tuple[float, float] | None:
@@ -70,7 +70,7 @@ def _bounds(clip: Node) -> tuple[float, float] | None:
 
 
 def activation_of(node: Node) -> Activation | None:
-    """The activation that a node is, if the blocked Conv has it."""
+    """A node as an activation of the blocked Conv; None if that does not have it."""
     if node.op == "Clip":
         bounds = _bounds(node)
         return None if bounds is None else ("Clip", bounds)

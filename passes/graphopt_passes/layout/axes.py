@@ -1,4 +1,4 @@
-"""Normalizations along another axis than the last one."""
+"""Normalizations along an axis other than the last one."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from graphopt_passes.layout.blocks import ForBlocks
 
 
 class ConvertLayerNormalizationAxis(ForBlocks, PatternRule):
-    """Compute a normalization over channels that is written out by `LayerNormalization` between two `Transpose`.
+    """Replace a written-out normalization over channels with `LayerNormalization` between two `Transpose`.
 
-    The operator works along the last axes only, in one pass instead of seven, and takes in scale and bias of each
-    channel. Next to a convolution in blocked layout the `Transpose` becomes part of the reorder that is there anyway.
+    The operator works along the last axes only, in one pass instead of seven, and absorbs scale and bias per channel.
+    Next to a convolution in blocked layout the `Transpose` becomes part of the reorder that is there anyway.
     """
 
     opsets = "17-"
 
     def pattern(self, op: OpBuilder, x: Pattern = FLOAT32) -> Pattern:
-        """Written out, or what this pass makes of it before a scale or a bias."""
+        """The written-out form, or the result of this pass before a scale or a bias."""
         norm = op.LayerNormalization(Var("last"), Const("weights"), _bind="norm", _other_attrs=True)
         image = op.Transpose(norm, perm=FIRST)
         written = layer_normalization(op, x)
@@ -56,17 +56,17 @@ def _image(rw: Rewriter, last: Value, parameters: list[Value], attrs: dict[str, 
 
 
 _SMALLEST = 1 << 13
-"""Elements below which the operators that are added cost more than is saved."""
+"""With fewer elements the added operators cost more than is saved."""
 
 _FEW = 16
-"""Below this length of the axis elementwise operators are faster than the kernel."""
+"""Along a shorter axis elementwise operators are faster than the kernel."""
 
 
 class ConvertSoftmaxAxis(ForBlocks, OpRule):
-    """Compute `Softmax` and `LogSoftmax` along an inner axis by kernels that are fast at it.
+    """Transpose the inner axis of a `Softmax` or `LogSoftmax` to the last, or write out a `Softmax` of few values.
 
     ONNX Runtime's kernel is fast along the last axis only, so the axis is transposed there and back. A `Softmax` of few
-    values is spelled out in reductions and elementwise operators, which work along rows of the image.
+    values is written out in reductions and elementwise operators, which work along rows of the image.
     """
 
     ops = ("Softmax", "LogSoftmax")

@@ -1,4 +1,4 @@
-"""What rules that write for ONNX Runtime's blocked kernels, NCHWc, have in common."""
+"""The base of rules that write for ONNX Runtime's blocked (NCHWc) kernels."""
 
 from graphopt.rewrite import Level, Numerics, Rule
 
@@ -6,7 +6,7 @@ DOMAIN = "com.microsoft.nchwc"
 
 
 class ForBlocks(Rule):
-    """A rule whose result is faster in the blocked layout, or beside what is in it."""
+    """A rule whose result is faster in the blocked layout, or next to blocked operators."""
 
     level = Level.LAYOUT
     numerics = Numerics.ROUNDING

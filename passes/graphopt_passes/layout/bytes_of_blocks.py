@@ -1,4 +1,4 @@
-"""Products with matrices of bytes for which the runtime has no kernel that multiplies with floats."""
+"""Products with matrices of bytes for which the runtime has no kernel that multiplies floats."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from graphopt_passes.layout.weights_of_floats import check_growth
 
 _BITS, _MIDDLE = 8, 128
 _OF_BYTES = 4
-"""The accuracy level at which rows are quantized: for that there is a kernel."""
+"""The accuracy level from which on rows are quantized, for which there is a kernel."""
 
 
 class ConvertMatmulOfBytes(OpRule):
-    """Compute a `MatMulNBits` with bytes as `MatMul`, with the matrix as floats, where its rows are not quantized.
+    """Replace an 8-bit `MatMulNBits` whose rows are not quantized with `MatMul` by a float matrix.
 
-    ONNX Runtime unpacks the matrix in each run: of 1024x1024, one thread took 2260 us for a row and 280 as `MatMul`,
+    ONNX Runtime unpacks the matrix in each run: for 1024x1024, one thread took 2260 us for a row and 280 as `MatMul`,
     4.6 and 1.6 ms for 64 rows. The matrix takes four times the memory.
     """
 
-    # No pattern: operands that may be left out.
+    # No pattern: operands may be left out.
     ops = (f"{DOMAIN}::MatMulNBits",)
     level = Level.LAYOUT
     numerics = Numerics.ROUNDING

@@ -1,7 +1,7 @@
-"""Built-in rates checked on the machine at hand within a second: what `graphopt tune` does, in small.
+"""A check of the built-in rates on this machine, within a second: a short form of `graphopt tune`.
 
-Where the built-in rates are within their error they stay, so that machines of one kind get the same plans. Elsewhere a
-few groups of rates are scaled to what some convolutions take; a group that is within the error stays as well.
+If the built-in rates are within their error they stay, so that machines of one kind get the same plans. Otherwise a few
+groups of rates are scaled to the measured times of some convolutions; a group that is within the error stays as well.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ CASES = (
     Timed(144, 144, 3, 28, group=144), Timed(384, 384, 3, 14, group=384), Timed(240, 240, 5, 14, group=240),
     Timed(96, 96, 3, 28, 2, 96),
 )  # fmt: skip
-"""Some of each kind, of a few milliseconds together."""
+"""Some convolutions of each kind, of a few milliseconds together."""
 
 _ROUNDS = 20
 _TIMES = 3
-"""How often is measured while the built-in rates seem to be off, as they do on a busy machine."""
+"""How often the cases are measured while the built-in rates seem to be wrong, as they do on a busy machine."""
 _STEPS = (1.3, 1.1)
 _TOGETHER: tuple[tuple[Place, ...], ...] = (
     (("blocked", 0), ("blocked", 1), ("blocked", 2)), (("plain", None),),
     (("stream", None), ("weight", None), ("unroll", None), ("rows", None), ("pack", None), ("store", None)),
     (("depthwise", None), ("depthwise_stream", None)), (("plain_depthwise", 0), ("plain_depthwise", 1)),
 )  # fmt: skip
-"""Rates that go together, since few cases tell them apart."""
+"""Rates that are scaled together, since a few cases do not tell them apart."""
 
 
 def calibrate(target: Target) -> dict[str, Any]:
-    """Figures of this machine, as JSON can hold them.
+    """The rates of this machine, in a form that JSON can hold.
 
     Raises:
         ValueError: the target has no blocked kernels.
@@ -60,7 +60,7 @@ def calibrate(target: Target) -> dict[str, Any]:
 
 
 def _least(one: ConvolutionTimes, two: ConvolutionTimes) -> ConvolutionTimes:
-    """The shorter times: other work on the machine only ever adds."""
+    """The shorter of both times: other work on the machine only makes them longer."""
     return ConvolutionTimes(*map(min, astuple(one), astuple(two)))
 
 
@@ -68,7 +68,7 @@ _NAMES = (*dict.fromkeys(name for together in _TOGETHER for name, _ in together)
 
 
 def _checked(given: Any, found: Any, error: float) -> Any:
-    """The rate found, rounded, or the given one where both are equal within the error."""
+    """The rate found, rounded, or the given one if both are equal within the error."""
     if isinstance(given, tuple):
         return tuple(_checked(one, two, error) for one, two in zip(given, found, strict=True))
     return given if abs(math.log(found / given)) <= error else float(f"{found:.2g}")

@@ -11,10 +11,10 @@ from graphopt_passes.layout.mincut import MinimumCut, Places, cheapest, price_ch
 
 
 def choose(forms: Mapping[Node, Form], prices: Mapping[Node, Price], costs: Costs) -> tuple[set[Node], float]:
-    """The nodes to block for the cheapest whole, and its cost."""
+    """The nodes to block so that the graph costs the least, and that cost."""
 
     def price(cut: MinimumCut, place: Places, value: Value, maker: int | None, nodes: list[Node]) -> None:
-        """A reorder for each direction in which a value is needed."""
+        """Charge a reorder for each direction in which a value is needed."""
         readers, reorder = [forms[node] for node in nodes], costs.reorder(value)
         first = [form for form in readers if form.operands[0] is value]
         by_plain = [form for form in first if form.by_plain]

@@ -1,8 +1,8 @@
-"""What an operator and a reorder cost in NCHW and in blocks, in microseconds on one thread.
+"""The cost model: the time of operators and reorders in NCHW and in blocks, in microseconds on one thread.
 
 A blocked convolution multiplies at a rate that depends on how many blocks of outputs share an input, and reads and
-writes its tensors once. In NCHW it is a matrix product whose unrolled input and weights are packed at every run.
-docs/layout.md compares that with what was measured. Dynamic sizes count as nominal ones; only ratios matter.
+writes its tensors once. In NCHW it is a matrix product whose unrolled input and weights are packed in every run.
+docs/layout.md compares the model with measurements. Dynamic sizes count as nominal ones; only ratios matter.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Price = tuple[float, float]
 """Microseconds in NCHW and in blocks."""
 
 RESHAPES = 1.5
-"""What two Reshape take that move nothing, in starts of a kernel."""
+"""The time of two Reshape, which move nothing, in multiples of the least time of a kernel."""
 
 _UNKNOWN_SIDE = 56
 _UNKNOWN_IMAGE = 224
@@ -36,29 +36,29 @@ class Costs:
         self.rates = rates
 
     def passes(self, plain: float, blocked: float, times: float) -> Price:
-        """Time of passing so often over so many elements."""
+        """Time of `times` passes over `plain` elements in NCHW, and over `blocked` ones in blocks."""
         rate = self.rates.reorder * 3
         return plain * 4 * times / rate + self.rates.start, blocked * 4 * times / rate + self.rates.start
 
     def waste(self, layout: Layout) -> float:
-        """How many lanes there are for each channel."""
+        """The number of lanes per channel."""
         return lanes(layout, self.block) / sum(layout)
 
     def layout(self, value: Value) -> Layout:
-        """Layout of a value; one block where its channels are not known."""
+        """Layout of a value; one block if its channels are not known."""
         return self.known.layout(value) or (self.block,)
 
     def elements(self, value: Value) -> float:
-        """How many numbers a value has; 0 when its channels are not known."""
+        """How many elements a value has; 0 if its channels are not known."""
         layout = self.known.layout(value)
         return sum(layout) * pixels(self.known.sizes(value), sum(layout)) if layout else 0.0
 
     def reorder(self, value: Value) -> float:
-        """Time to bring a value from one form to the other."""
+        """Time to convert a value from one form to the other."""
         return self._reorder(value, self.layout(value))
 
     def enter(self, value: Value) -> float:
-        """Time to reorder a value to blocks, channels filled up to fours."""
+        """Time to reorder a value to blocks, with its channels padded to a multiple of four."""
         channels = sum(self.layout(value))
         return self._reorder(value, (channels,)) * (1 if channels % 4 == 0 else 2)
 
@@ -69,7 +69,7 @@ class Costs:
 
 
 def nominal(size: Size, side: int = _UNKNOWN_SIDE) -> int:
-    """A number to reckon with where a size is dynamic."""
+    """A size as a number; an estimate if it is dynamic."""
     if isinstance(size, int):
         return size if size > 1 else 1
     return max(_estimate(size, side), 1)
@@ -90,7 +90,7 @@ def _unknown(atom: Atom, side: int) -> int:
 
 
 _WINDOWS = {"div": 0, "conv": 1, "pool": 1}
-"""Symbols that are quotients, and what is added to these."""
+"""Symbols that are quotients, and the number that is added to each."""
 
 
 def pixels(sizes: Sizes, channels: int) -> int:
@@ -99,7 +99,7 @@ def pixels(sizes: Sizes, channels: int) -> int:
 
 
 def image(sizes: Sizes, channels: int) -> tuple[int, int]:
-    """Rows of all images of a value of these sizes, and positions of a row."""
+    """Rows of all images of a value of these sizes, and positions per row."""
     side = _UNKNOWN_IMAGE if channels <= _FEW_CHANNELS else _UNKNOWN_SIDE
     batch = sizes[0] if isinstance(sizes[0], int) else 1
     return max(batch, 1) * nominal(sizes[1], side), nominal(sizes[2], side)

@@ -13,14 +13,14 @@ from graphopt_passes.fusion.normalization import mean_of_squares
 
 _NARROW = (TensorProto.FLOAT16, TensorProto.FLOAT)
 _LEAST = 1e-30
-"""A smaller number under the root may vanish in float32, and zeros be divided by zero."""
+"""A smaller epsilon under the root may underflow in float32, so that zero is divided by zero."""
 
 
 def of_normalizations(graph: Graph) -> set[Value]:
-    """Values in float64 that may be float32: the tails of `LayerNormalization` written out, between casts.
+    """Values in float64 that may be float32: the tails of written-out `LayerNormalization`, between casts.
 
-    `d / sqrt(mean(d ** 2) + e)` of a `d` that was float16 and is cast back: the TorchScript exporter of PyTorch writes
-    it so below opset 17. No square of what float16 holds overflows, and its digits are rounded away behind it.
+    `d / sqrt(mean(d ** 2) + e)` of a float16 `d`, cast back afterwards: PyTorch's TorchScript exporter writes that
+    below opset 17. No square of a float16 number overflows, and the cast back rounds the extra digits away.
     """
     return {value for node in graph if node.op == "Div" and node.operand(0).made_by("Cast") for value in _tail(node)}
 

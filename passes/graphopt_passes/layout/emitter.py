@@ -1,4 +1,4 @@
-"""Making blocked operators, reorders and weights, each once."""
+"""Writes blocked operators, reorders and weights, each once."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Blocked(NamedTuple):
 
     Attributes:
         value: the value.
-        layout: where its channels lie.
-        lanes: what its padding lanes hold.
+        layout: the layout of its channels.
+        lanes: bounds on its padding lanes.
     """
 
     value: Value
@@ -36,10 +36,10 @@ Built = list[tuple[Value, Layout]] | Value
 
 
 class Emitter(Shared):
-    """Makes the blocked operators of one graph.
+    """Writes the blocked operators of one graph.
 
-    Values are named by what they were when the plan was made. A replaced value lives on as the output of a
-    ReorderOutput, which goes again when its last reader is blocked too.
+    Values are identified by those that the plan was made for. A replaced value lives on as the output of a
+    ReorderOutput, which is removed when its last reader is blocked too.
     """
 
     def __init__(self, rw: Rewriter, block: int) -> None:
@@ -51,12 +51,12 @@ class Emitter(Shared):
         self.room = weights.Room()
 
     def begin(self) -> None:
-        """Forget what was made for a group that was not built."""
+        """Forget the values made for a group that was not built."""
         super().begin()
         self._entered = {}
 
     def commit(self, blocked: dict[Value, Blocked], plain: dict[Value, Value]) -> None:
-        """Keep what was made for a group: blocked values, and plain ones in their place."""
+        """Keep the values made for a group: blocked ones, and the plain ones that replace the old ones."""
         self._blocked |= self._entered | blocked
         self._plain |= plain
         self.keep()
@@ -76,11 +76,11 @@ class Emitter(Shared):
         return self._blocked.get(value)
 
     def now(self, value: Value) -> Value:
-        """The value as it is now in NCHW."""
+        """The present form of a value in NCHW."""
         return self._plain.get(value, value)
 
     def enter(self, value: Value, wanted: Layout | None = None) -> Blocked:
-        """The blocked form of a value, in a wanted layout; declines where it has another."""
+        """The blocked form of a value, in the layout `wanted`; declines if it has another."""
         found = self._blocked.get(value) or self._entered.get(value)
         if found is not None and (wanted is None or found.layout == wanted):
             return found
@@ -95,13 +95,13 @@ class Emitter(Shared):
         return made
 
     def enter_image(self, value: Value, channels: int) -> Blocked:
-        """The blocked form of an image whose channels the weight of its reader tells."""
+        """The blocked form of an image whose number of channels follows from the weight of its reader."""
         return self.enter(value, None if isinstance(value.dim(1), int) or self.blocked(value) else (channels,))
 
     def enter_bounded(self, value: Value, channels: int, *, in_one: bool = False) -> Blocked:
-        """What a convolution over all lanes reads; if need be, with all channels in one segment.
+        """The operand of a convolution over all lanes; if `in_one`, with all channels in one segment.
 
-        Where padding lanes are not bounded, a pair of reorders sets them to zero: four times as fast as `Where`.
+        If padding lanes are not bounded, a pair of reorders sets them to zero: four times as fast as `Where`.
         """
         entered = self.enter(value, (channels,)) if in_one else self.enter_image(value, channels)
         if self.is_clean(entered):
@@ -111,11 +111,11 @@ class Emitter(Shared):
         return Blocked(made, (channels,), ZERO)
 
     def is_clean(self, found: Blocked) -> bool:
-        """Whether sums over all lanes may be taken."""
+        """Whether a convolution may sum over all lanes."""
         return found.lanes.bounded or not any(channels % self.block for channels in found.layout)
 
     def _reordered(self, plain: Value, channels: int) -> Value:
-        # ReorderInput demands channels in fours.
+        # ReorderInput takes channels in multiples of four.
         missing = -channels % 4
         whole = self.rw.op("Pad", plain, pads=(0, 0, 0, 0, 0, missing, 0, 0)) if missing else plain
         image = self.op("ReorderInput", whole)
@@ -125,28 +125,28 @@ class Emitter(Shared):
         return image
 
     def leave(self, value: Value, layout: Layout) -> Value:
-        """The value in NCHW; channels that lie apart are gathered."""
+        """The value in NCHW; channels of several segments are gathered."""
         if len(layout) == 1:
             return self.op("ReorderOutput", value, channels=layout[0])
         wide = self.op("ReorderOutput", value, channels=self.lanes(layout))
         return self.rw.op("Gather", wide, weights.positions(layout, self.block).astype(np.int64), axis=1)
 
     def on_blocks(self, image: Value, work: Callable[[Value], Value]) -> Built:
-        """What an operator makes of an image in blocks, with channels where they were."""
+        """The result of an operator on a blocked image, in the same layout."""
         source, layout, _ = self.enter(image)
         return [(work(source), layout)]
 
     def on_view(self, image: Value, work: Callable[[Value], Value]) -> Built:
-        """What an operator makes of an image seen as what its memory in blocks is, [N, Cp / b, H, W, b].
+        """The result of an operator on a blocked image, viewed with the shape of its memory, [N, Cp / b, H, W, b].
 
-        A plain Pad or Slice would move the wrong numbers. The two `Reshape` of the view move nothing.
+        A plain Pad or Slice would move the wrong elements. The two `Reshape` of the view move nothing.
         """
         entered, layout, _ = self.enter(image)
         split = self.rw.op("Reshape", entered, weights.view(layout, self.block))
         return [(self.rw.op("Reshape", work(split), weights.whole(layout, self.block)), layout)]
 
     def constant(self, like: Value, key: tuple[Any, ...], make: Callable[[Array], Array]) -> Value:
-        """What becomes of a constant, made once for all that share it."""
+        """A constant made from another, once for all readers."""
 
         def made() -> Value:
             before = like.array()
@@ -157,5 +157,5 @@ class Emitter(Shared):
         return self.once((like, *key), made)
 
     def spread(self, numbers: Array, layout: Layout) -> Array:
-        """A number for each channel, for each lane of a layout."""
+        """Numbers, one per channel, spread over the lanes of a layout."""
         return np.ascontiguousarray(weights.vector(numbers, layout, self.block))

@@ -12,14 +12,14 @@ from graphopt_passes.layout.layer_products import Between, check_blocked
 
 _GAINING = {"zen5": (2 << 20, 1024)}
 _GAINING_ELSEWHERE = (4 << 20, 128)
-"""The least bytes of weights and the most rows of a block that gains, on cores that were measured and on others.
+"""The least bytes of weights and the most rows of a block that gains, on measured cores and on others.
 
 With more rows products run at the core's peak either way.
 """
 
 
 class ConvertFeedForwardToConv(ForBlocks, OpRule):
-    """Compute two products of rows with what lies between them as 1x1 convolutions over an image of these rows.
+    """Replace two products of rows, and the operators between them, with 1x1 convolutions over an image of the rows.
 
     The runtime's product of few rows with large weights runs at half its peak or less; its blocked convolution does
     not. Between the two, elementwise operators with numbers, or gates (products of the same rows that are multiplied),
@@ -49,7 +49,7 @@ class ConvertFeedForwardToConv(ForBlocks, OpRule):
 
 
 def _check(node: Node, products: list[LayerProduct], rw: Rewriter, *, force: bool) -> int:
-    """How many rows there are; declines where the block cannot be written, or is not worth it."""
+    """The number of rows; declines if the block cannot be converted, or would not gain."""
     x, target = products[0].x, rw.target
     dims = x.dims()
     if len(dims) < 2 or not all(isinstance(dim, int) and dim > 0 for dim in dims):

@@ -22,25 +22,25 @@ class Form(ABC):
     """How one node can run on blocked values.
 
     Attributes:
-        label: what it is called in plans and events.
+        label: its name in plans and events.
         mixes: whether its results are sums over all lanes of the first operand, so that padding lanes must be bounded.
             Otherwise a lane of the result depends on the same lane of operands.
-        convolves: whether it becomes a convolution that can take in an activation.
-        takes_sum: whether that takes in a residual sum before it, too.
+        convolves: whether it becomes a convolution that can absorb an activation.
+        takes_sum: whether that convolution can absorb a residual sum before the activation, too.
         node: the node.
         operands: inputs that are read blocked.
-        gives: layout of each output as expected; empty when it is not blocked.
+        gives: expected layout of each output; empty if it is not blocked.
         sizes: batch, height and width of the outputs.
-        lanes: what padding lanes of the outputs hold.
+        lanes: bounds on the padding lanes of the outputs.
         plain: whether the first operand may stay in NCHW at no cost.
-        by_plain: whether the first operand is read by way of NCHW, for its padding lanes.
-        fused: whether a convolution would take it in: as an `activation`, or as a `residual` sum.
-        residual: what it adds to its result by itself.
-        activation: what the node is as an activation that a blocked convolution can take in.
+        by_plain: whether the first operand is read by way of NCHW, which clears its padding lanes.
+        fused: how a convolution would absorb it: as an `activation`, or as a `residual` sum; empty if it would not.
+        residual: a value that it adds to its result by itself.
+        activation: the node as an activation that a blocked convolution can absorb.
         is_active: whether it applies an activation by itself.
-        is_sum: whether it is a sum of two images, which a convolution can take in.
-        usual: whether the runtime's own optimizer blocks it; None where that does not matter.
-        companion: another node that it computes, too, and that goes with it.
+        is_sum: whether it is a sum of two images, which a convolution can absorb.
+        usual: whether the runtime's own optimizer blocks it; None if that does not matter.
+        companion: another node that it computes, too, and replaces.
     """
 
     label: ClassVar[str]
@@ -65,27 +65,27 @@ class Form(ABC):
 
     @property
     def title(self) -> str:
-        """What is said of it in plans and events."""
+        """Its description in plans and events."""
         return self.label
 
     @abstractmethod
     def build(self, emit: Emitter, group: Group) -> Built:
-        """Make the blocked results with their layouts, or a plain result."""
+        """Build the blocked results with their layouts, or a plain result."""
 
     def price(self, costs: Costs) -> Price:
-        """Time in NCHW and in blocks, without reorders: that of a pass over operands and result."""
+        """Time in NCHW and in blocks, without reorders; by default that of a pass over operands and result."""
         return self.passes(costs, 1 + len(self.operands))
 
     def second_pass(self, costs: Costs) -> float:
-        """Time of an activation in NCHW over what a convolution has just written."""
+        """Time in NCHW of an activation over a result that a convolution has just written."""
         return _SECOND_PASS * (self.passes(costs, 2)[0] - costs.rates.start)
 
     def extra_for_blocks(self, costs: Costs) -> float:
-        """The cost added when a first operand that may stay in NCHW comes blocked."""
+        """The added cost if a first operand that may stay in NCHW is blocked."""
         return 0.0
 
     def total_price(self, costs: Costs) -> Price:
-        """The price with what enters anew for this node alone."""
+        """The price, with the reorder of a first operand that is read by way of NCHW."""
         plain, blocked = self.price(costs)
         return plain, blocked + costs.enter(self.operands[0]) if self.by_plain and not self.plain else blocked
 
@@ -94,17 +94,17 @@ class Form(ABC):
         return channels * pixels(self.sizes, channels)
 
     def passes(self, costs: Costs, times: float) -> Price:
-        """Time of passing so often over as much memory as the result takes."""
+        """Time of `times` passes over as much memory as the result takes."""
         elements = self.elements()
         return costs.passes(elements, elements * costs.waste(self.gives[0]), times)
 
 
 @dataclass(eq=False)
 class Written(Form):
-    """A form whose reader says how it is built.
+    """A form that is built and priced by given functions.
 
     Attributes:
-        name: what it is called in plans and events.
+        name: its name in plans and events.
         make: makes the blocked operators.
         cost: its price, by default that of a pass over operands and result.
     """
@@ -125,7 +125,7 @@ class Written(Form):
 
 
 def by_element(plain: float, blocked: float, count: int = 1) -> Callable[[Form, Costs], Price]:
-    """Microseconds for each of `count` cells of each element of the result."""
+    """A price function, from microseconds for each of `count` cells of each element of the result."""
 
     def price(form: Form, costs: Costs) -> Price:
         cells, start = count * form.elements(), costs.rates.start
@@ -135,13 +135,13 @@ def by_element(plain: float, blocked: float, count: int = 1) -> Callable[[Form, 
 
 
 def on_view(form: Form, costs: Costs) -> Price:
-    """A pass over operand and result, and two `Reshape`."""
+    """The price of a pass over operand and result, and in blocks of two `Reshape`."""
     plain, blocked = form.passes(costs, 2)
     return plain, blocked + RESHAPES * costs.rates.start
 
 
 _SECOND_PASS = 0.3
-"""What a pass over values in the cache takes of what one from memory takes."""
+"""The time of a pass over values in the cache, relative to one over memory."""
 
 
 @dataclass(slots=True)
@@ -149,11 +149,11 @@ class Group:
     """Nodes that become one blocked node.
 
     Attributes:
-        form: the form of the first of them.
-        last: the last of them; its outputs are replaced.
-        lanes: what padding lanes of these outputs hold.
-        residual: what a residual sum adds.
-        activation: what the convolution applies at the end.
+        form: the form of the first node.
+        last: the last node; its outputs are replaced.
+        lanes: bounds on the padding lanes of these outputs.
+        residual: the value that a residual sum adds.
+        activation: the activation that the convolution applies at the end.
         gain: microseconds that the blocked form saves, reorders not counted.
     """
 
@@ -189,9 +189,9 @@ class Convolving(Form):
         count: int = 1,
         **attrs: Any,
     ) -> Built:
-        """A convolution of an image with a weight, and a bias if there is one, by `count` groups of channels.
+        """A convolution of an image with a weight, and a bias if there is one, in `count` groups of channels.
 
-        It takes in the residual and the activation of its group.
+        It absorbs the residual and the activation of its group.
         """
         residual = emit.enter(group.residual, layout).value if group.residual is not None else None
         x, weight, *bias = inputs
@@ -200,7 +200,7 @@ class Convolving(Form):
 
 
 def activated(group: Group) -> dict[str, Any]:
-    """The attributes that tell a blocked convolution its activation."""
+    """The attributes that state the activation of a blocked convolution."""
     if group.activation is None:
         return {}
     name, parameters = group.activation

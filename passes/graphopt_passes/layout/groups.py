@@ -1,4 +1,4 @@
-"""The fourth phase: residual sums and activations go into convolutions."""
+"""The fourth phase: residual sums and activations fuse into convolutions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphopt_passes.layout.form import Form, Group
 
 
 def mark(forms: Mapping[Node, Form]) -> None:
-    """Note which forms would go into a convolution, if all were blocked; their prices depend on it."""
+    """Mark the forms that would fuse into a convolution if all were blocked; their prices depend on it."""
     for form in forms.values():
         if not form.convolves:
             continue
@@ -25,10 +25,10 @@ def mark(forms: Mapping[Node, Form]) -> None:
 
 
 def grouped(forms: Mapping[Node, Form], prices: Mapping[Node, Price]) -> dict[Node, Group]:
-    """The groups of nodes that are blocked, by the node at whose place each is built."""
+    """The groups of nodes that are blocked, by the node at whose position each is built."""
     groups: dict[Node, Group] = {}
     taken: set[Node] = set()
-    for node in reversed(list(forms)):  # later ones choose first
+    for node in reversed(list(forms)):  # later convolutions choose first
         form = forms[node]
         if not form.convolves:
             continue
@@ -55,7 +55,7 @@ def grouped(forms: Mapping[Node, Form], prices: Mapping[Node, Price]) -> dict[No
 
 
 def _sum_of(value: Value, forms: Mapping[Node, Form]) -> Node | None:
-    """The sum of two images that alone reads a value, if it has a blocked form."""
+    """The sum of two images that is the only reader of a value, if it has a blocked form."""
     if not value.one_use:
         return None
     user = next(iter(value.users))
@@ -63,7 +63,7 @@ def _sum_of(value: Value, forms: Mapping[Node, Form]) -> Node | None:
 
 
 def _activation_nodes(value: Value, forms: Mapping[Node, Form]) -> list[Node]:
-    """The nodes of an activation that the convolution of `value` can take in."""
+    """The nodes of an activation that the convolution that computes `value` can absorb."""
     if value.one_use:
         user = next(iter(value.users))
         return [user] if user in forms and forms[user].activation is not None else []
@@ -75,7 +75,7 @@ def _activation_nodes(value: Value, forms: Mapping[Node, Form]) -> list[Node]:
 
 
 def _hard_swish(value: Value) -> Node | None:
-    """The Mul of `HardSwish`, when nothing else reads `value`."""
+    """The Mul of a written-out `HardSwish`, if nothing else reads `value`."""
     if value.output_count or len(value.users) != 2 or sum(value.users.values()) != 2:
         return None
     gates = [n for n in value.users if n.op == "HardSigmoid" and n.graph is value.graph]

@@ -1,4 +1,4 @@
-"""Networks in half precision, for processors whose kernels compute in float32."""
+"""Networks in half precision, on processors whose kernels compute in float32."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from graphopt.rewrite import GraphPass, Level, Numerics, Rewriter
 
 
 class ConvertFloat16ToFloat32(GraphPass):
-    """Compute in float32 where the processor has no kernels for half precision, and store the weights so.
+    """Convert half precision to float32, weights included, on processors without kernels for half precision.
 
-    ONNX Runtime brings the operands of every `Conv`, `MatMul` and most others to float32 on x86, and leaves out the
+    On x86 ONNX Runtime casts the operands of every `Conv`, `MatMul` and most others to float32, and leaves out the
     roundings between two of them. Only its optimizer stores the weights in that type, and fusions and blocks are for
-    float32 alone. Inputs and outputs of the model stay as they are; operators that only move numbers, and `Attention`
-    of a large cache, keep the type that takes the fewest casts. The numbers of `Gelu`, such as the root of 2, get back
-    the digits that half precision took. In bfloat16, for which the runtime has no kernel of a product, nor casts, a
-    network runs that did not.
+    float32 alone. Inputs and outputs of the model stay as they are; operators that only move data, and `Attention` with
+    a large cache, keep the type that takes the fewest casts. The constants of `Gelu`, such as the square root of 2,
+    regain the digits that half precision took. A network in bfloat16, for which the runtime has no kernels of products
+    and inserts no casts, runs only after this.
     """
 
     ops = ("Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul", "RNN", "com.microsoft::MatMulNBits")
@@ -32,7 +32,7 @@ class ConvertFloat16ToFloat32(GraphPass):
 
 
 def _reads_halves(node: Node) -> bool:
-    for value in node.inputs:  # noqa: SIM110 -- every node of every model is asked, and a generator takes its time
+    for value in node.inputs:  # noqa: SIM110 -- runs for every node of every model, and a generator is slower
         if value is not None and value.dtype in HALF_TYPES:
             return True
     return False

@@ -1,4 +1,4 @@
-"""Matrix products of a single row, as classifiers have them, made convolutions."""
+"""Matrix products of a single row, as in classifiers, written as convolutions."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from graphopt_passes.layout.nchwc import would_block
 _FUSED = "com.microsoft::FusedGemm"
 
 _SMALLEST = {True: 1 << 8, False: 1 << 16}
-"""Least elements of weights, by whether the row comes from an image; if not, it is reordered."""
+"""The least elements of weights, by whether the row comes from an image; if not, it is reordered."""
 
 
 class ConvertGemmToConv(ForBlocks, OpRule):
-    """Compute `Gemm`, `MatMul` and `FusedGemm` of one row by a 1x1 `Conv` over one pixel, for the blocked layout.
+    """Replace `Gemm`, `MatMul` and `FusedGemm` of one row with a 1x1 `Conv` over one pixel, for the blocked layout.
 
     A product of one row is bound by reading its weights. The blocked convolution reads them as they are stored; a
-    `Gemm` packs a copy at session start. The row must be one for certain, and other convolutions of the model blocked:
-    a product alone should not tie a model to a target. An activation between two such products moves before the
-    `Flatten`, so that nothing is reordered in between.
+    `Gemm` packs a copy at session start. There must be known to be one row, and other convolutions of the model must be
+    blocked: a product alone should not tie a model to a target. An activation between two such products moves before
+    the `Flatten`, so that nothing is reordered in between.
     """
 
     ops = ("Gemm", "MatMul", _FUSED, *ACTIVATIONS)
@@ -36,10 +36,10 @@ class ConvertGemmToConv(ForBlocks, OpRule):
 
     def __init__(self) -> None:
         self._unblocked: WeakKeyDictionary[Rewriter, int] = WeakKeyDictionary()
-        """After how many rewrites the model of a run was last found to have no convolution that will be blocked: other
-        passes may make one. Planning it anew for each product would be quadratic."""
+        """By run, the number of rewrites after which its model was last found to have no convolution that will be
+        blocked; other passes may make one. A new plan for each product would take quadratic time."""
         self._blocked: WeakSet[Rewriter] = WeakSet()
-        """The runs whose model has one."""
+        """The runs whose model has a convolution that will be blocked."""
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         if node.op in ACTIVATIONS:
@@ -66,7 +66,7 @@ class ConvertGemmToConv(ForBlocks, OpRule):
         return rw.replace(node, [rw.op("Flatten", out)])
 
     def _is_blocked(self, rw: Rewriter) -> bool:
-        """Whether the model has convolutions that will be blocked, as far as they are there by now."""
+        """Whether the model, as it is now, has convolutions that will be blocked."""
         rewrites = len(rw.log.events)
         if rw not in self._blocked and self._unblocked.get(rw) != rewrites:
             self._unblocked[rw] = rewrites
@@ -128,7 +128,7 @@ def _image(x: Value) -> Value | None:
 
 
 def _mean(x: Value, reader: Node) -> Reduction | None:
-    """The mean over an image that a row is, for one reader alone."""
+    """The mean over an image that computes a row, if `reader` is its only reader."""
     with suppress(Decline):
         mean = Reduction.of(x.sole_source("ReduceMean", reader=reader))
         if mean.axes == (2, 3) and mean.x.rank == 4 and not mean.keepdims:
@@ -137,7 +137,7 @@ def _mean(x: Value, reader: Node) -> Reduction | None:
 
 
 def _before_flatten(node: Node, rw: Rewriter) -> Outcome:
-    """Move an activation before the Flatten that it reads, when that reads a convolution."""
+    """Move an activation before the Flatten that it reads, if that reads a convolution."""
     x = node.operand(0)
     image = _image(x) if x.rank == 2 else None
     if image is None or rw.model.opset(DOMAIN) or node.graph.in_function:

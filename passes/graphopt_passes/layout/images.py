@@ -1,4 +1,4 @@
-"""Operators on images, rows and volumes with channels last: which there are, their prices, how they are written."""
+"""Operators on images, rows and volumes with channels last: their forms, prices and rewrites."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from graphopt_passes.layout.known import is_number
 from graphopt_passes.layout.nhwc import BYTES, gains
 
 _RANKS = (3, 4, 5)
-"""Those of rows, images and volumes with their batch and channels."""
+"""The ranks of rows, images and volumes, with batch and channels."""
 _SIDE = 56
-"""What a size counts as that is not known."""
+"""The assumed size of an unknown dimension."""
 Rates = Mapping[str, float]
 """Nanoseconds of each kind of work; see `graphopt_passes.algorithm.work`."""
 
@@ -35,13 +35,13 @@ class LastForm:
 
     Attributes:
         node: the node.
-        images: where among its inputs the images are.
+        images: the positions of the images among its inputs.
         price: microseconds with channels second and last, without transposes around.
         op: domain and type of the operator.
         attrs: its attributes.
-        constants: inputs that take others' places.
+        constants: new constants, by the position of the input that they replace.
         gives: whether its outputs are images with channels last.
-        rank: how many axes its images have.
+        rank: the rank of its images.
     """
 
     node: Node
@@ -55,12 +55,12 @@ class LastForm:
 
     @property
     def last(self) -> Perm:
-        """What moves channels last."""
+        """The permutation that moves channels last."""
         return channels_last(self.rank)
 
     @property
     def first(self) -> Perm:
-        """What moves them back."""
+        """The permutation that moves channels back."""
         return channels_first(self.rank)
 
     @property
@@ -69,7 +69,7 @@ class LastForm:
         return dict.fromkeys(self.node.operand(at) for at in self.images)
 
     def write(self, last: Callable[[Value], Value], rw: Rewriter) -> tuple[Value, ...]:
-        """The results with channels last; `last` gives an image that it reads in that order."""
+        """Write the results with channels last; `last` gives an operand in that order."""
         inputs = [*self.node.inputs, *[None] * (1 + max(self.constants, default=-1) - len(self.node.inputs))]
         for at in self.images:
             inputs[at] = last(self.node.operand(at))
@@ -80,7 +80,7 @@ class LastForm:
 
 
 def elements(value: Value) -> int:
-    """How many elements an image has, reckoned where sizes are not known."""
+    """How many elements an image has, estimated if sizes are unknown."""
     batch, *others = value.shape or (1, 64, None, None)
     return element_count(others, _SIDE) * element_count((batch,))
 
@@ -92,7 +92,7 @@ def reorder(value: Value, rates: Rates) -> float:
 
 
 def last_form(node: Node, rates: Rates) -> LastForm:
-    """The form of a node, priced by a machine's rates; declines where it has none."""
+    """The form of a node, priced by a machine's rates; declines if it has none."""
     read = _FORMS.get(node.op)
     if read is None or any(value is None for value in node.outputs):
         raise Decline
@@ -100,7 +100,7 @@ def last_form(node: Node, rates: Rates) -> LastForm:
     ranks = [value.rank for value in form.operands]
     if form.gives:
         ranks += [value.rank for value in node.results]
-    if read is _convolution:  # where its own rank is not known, that of its weight is
+    if read is _convolution:  # if its own rank is not known, that of its weight is
         ranks = [len(node.operand(3).sizes()), *(rank for rank in ranks if rank is not None)]
     own = ranks[0]
     if own not in _RANKS or any(rank != own for rank in ranks):
@@ -131,7 +131,7 @@ def _convolution(node: Node, rates: Rates) -> LastForm:
     tensor = node.operand(3).constant_tensor
     if tensor is None or not gains(node):
         raise Decline
-    # The kernel for channels second moves image and result by itself; transposes may still meet others that undo them.
+    # The kernel for channels second transposes image and result by itself; other transposes may still cancel.
     plain = 1.05 * (reorder(node.operand(0), rates) + reorder(node.result, rates))
     return _contrib(node, (plain, 0.0), channels_last=1)
 
@@ -146,7 +146,7 @@ def _unary(node: Node, rates: Rates) -> LastForm:
 
 
 def _binary(first: int, second: int) -> Callable[[Node, Rates], LastForm]:
-    """Operators of two operands, of which one may be a constant."""
+    """Operators of two operands, one of which may be constant."""
 
     def read(node: Node, rates: Rates) -> LastForm:
         images, constants, rank = [], {}, _rank(node.result)
@@ -166,7 +166,7 @@ def _binary(first: int, second: int) -> Callable[[Node, Rates], LastForm]:
 
 
 def _concat(start: int, step: int) -> Callable[[Node, Rates], LastForm]:
-    """Operators whose parts begin at `start` among their inputs and take `step` each."""
+    """Operators whose parts begin at input `start` and take `step` inputs each."""
 
     def read(node: Node, rates: Rates) -> LastForm:
         places = tuple(range(start, len(node.inputs), step))
@@ -199,20 +199,20 @@ def _pool(kind: str, op_type: str = "", **changed: Any) -> Callable[[Node, Rates
 
 def _average_pool(node: Node, rates: Rates) -> LastForm:
     form = _pool("average of bytes", channels_last=1)(node, rates)
-    # The kernel for channels last divides by the number of rows or columns, and ends the process where it is 0.
+    # The kernel for channels last divides by the number of rows or columns, and crashes the process if it is 0.
     Pool.of(node).check_fits()
     return form
 
 
 def _global_average_pool(node: Node, rates: Rates) -> LastForm:
-    # What gives the types of such operators takes the image for one where it cannot tell.
+    # Type inference of this operator assumes rank 4 where it does not know the rank.
     if node.attr("channels_last", 0) or node.operand(0).rank != len(LAST):
         raise Decline
     return _contrib(node, (0.0, 0.0), channels_last=1)
 
 
 def _transpose(node: Node, rates: Rates) -> LastForm:
-    """One between both orders is none where its image is had in both; of rows, one moves either way."""
+    """A `Transpose` between both orders is free if its image has both; for rows both directions are the same."""
     perm = tuple(node.attr("perm", ()))
     if len(perm) not in _RANKS[1:]:
         raise Decline

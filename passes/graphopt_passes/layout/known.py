@@ -1,4 +1,4 @@
-"""The first phase: layouts, sizes and padding lanes of values, node after node."""
+"""The first phase: layouts, sizes and padding lanes of values, node by node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Sizes = tuple[Size, Size, Size]
 
 
 class Known:
-    """Layout, sizes and padding of values, as they would be if all that can were blocked.
+    """Layout, sizes and padding lanes of values, as they would be if all nodes that can be were blocked.
 
     Attributes:
         block: channels per block.
@@ -35,24 +35,24 @@ class Known:
         self._lanes: dict[Value, Lanes] = {}
 
     def follow(self, node: Node) -> None:
-        """Take in the next node; fixed sizes, and what is no image, need no analysis."""
+        """Analyze the next node; fixed sizes, and values that are no images, need no analysis."""
         shape = node.result.shape
         if shape is None or (len(shape) == 4 and {*map(type, shape)} != _NUMBERS):
             self._shapes.update(node)
 
     def learn(self, node: Node, gives: Sequence[Layout], sizes: Sizes, lanes: Lanes) -> None:
-        """Take in what the form of a node says of its outputs."""
+        """Record what the form of a node states of its outputs."""
         if 0 in sizes[1:]:
             return  # nothing reads it in blocks
         for value, layout in zip(node.results, gives, strict=False):
             self._layouts[value] = layout
-            # A value whose node stays in NCHW after all is reordered, which makes them zero.
+            # If its node stays in NCHW after all, the value is reordered, which makes its padding lanes zero.
             self._lanes[value] = ZERO if self.aligned(layout) else lanes | ZERO
             if self._shapes.shape(value) is None:
                 self._state(value, sum(layout), sizes)
 
     def assume_image(self, value: Value, channels: int, reader: Node) -> None:
-        """Follow from its reader that a value of unknown rank is an image."""
+        """Infer from its reader that a value of unknown rank is an image."""
         if self._shapes.shape(value) is None:
             fresh = self._shapes.fresh
             self._state(value, channels, (fresh(), fresh(), fresh()))
@@ -64,7 +64,7 @@ class Known:
     def layout(self, value: Value | None) -> Layout | None:
         """Layout of the value once blocked; None unless it is a float image with a known number of channels.
 
-        Images without pixels have none: blocked convolutions, into which much is made, and pools refuse them.
+        Empty images have none: pools, and blocked convolutions, which many operators become, refuse them.
         """
         if value is None:
             return None
@@ -102,26 +102,26 @@ class Known:
     def aligned(self, layout: Layout) -> bool:
         """Whether a layout has no padding lanes."""
         block = self.block
-        for channels in layout:  # noqa: SIM110 -- asked of every value
+        for channels in layout:  # noqa: SIM110 -- runs for every value
             if channels % block:
                 return False
         return True
 
 
 def is_number(value: Value, rank: int = 4) -> bool:
-    """Whether a value is a single number that meets images of a rank without changing it."""
+    """Whether a value is a single number that broadcasts to images of rank `rank` without changing their shape."""
     tensor = value.constant_tensor
     return value.shape == () if tensor is None else tensor.numel == 1 and len(tensor.dims) <= rank
 
 
 def check_broadcasts(node: Node) -> None:
-    """Decline where an operator takes only operands of one shape, and a number would no longer be one beside images."""
+    """Decline if an operator that does not broadcast reads a number, which does not have the shape of an image."""
     if not node.graph.broadcasts(node.op) and any(map(is_number, node.operands)):
         raise Decline("{} does not broadcast at opset {}", node.op, node.graph.opset())
 
 
 def channel_vector(value: Value, channels: int) -> np.ndarray | None:
-    """The numbers of a float constant that has one for each channel: [C,1,1] or [1,C,1,1]."""
+    """The numbers of a float constant with one per channel: [C,1,1] or [1,C,1,1]."""
     tensor = value.constant_tensor
     if tensor is None or tensor.dtype != FLOAT or tensor.numel != channels or len(tensor.dims) not in (3, 4):
         return None

@@ -1,9 +1,9 @@
-"""What padding lanes hold: bounds on the numbers that a blocked value has beyond those of its channels.
+"""Padding lanes: bounds on the numbers that a blocked value holds beyond those of its channels.
 
-Channels are rounded up to whole blocks, and `ReorderInput` fills the rest with zeros. Each operator makes of these what
-it makes of any number, an infinity perhaps, which a convolution over all lanes turns into NaN everywhere, though its
-weights are zero there. So every form states the lanes of its result, and such a convolution reads none that are not
-bounded. A bound holds where the channels themselves are finite.
+Channels are rounded up to whole blocks, and `ReorderInput` fills the padding lanes with zeros. An operator computes
+these like all others and may give an infinity, which a convolution over all lanes turns into NaN everywhere, though its
+weights are zero there. So every form states bounds on the padding lanes of its result, and such a convolution reads
+only bounded ones. A bound holds if the channels themselves are finite.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import numpy as np
 from graphopt.records import dataclass
 
 LIMIT = 1e28
-"""The largest bound: sums over images and kernels, and Winograd's transforms, of such numbers do not overflow."""
+"""The largest bound: sums of such numbers over images and kernels, and Winograd transforms, do not overflow."""
 
 _SLACK = 1e-4
-"""The error of a kernel, in parts of the larger of its result and one."""
+"""The error of a kernel, relative to the larger of its result and 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,27 +38,27 @@ class Lanes:
 
     @classmethod
     def within(cls, *numbers: float) -> Lanes:
-        """The bounds of some numbers; none if one is too large, infinite or NaN."""
+        """The bounds of some numbers; `ANYTHING` if one is too large, infinite or NaN."""
         low, high = min(numbers), max(numbers)
-        # Comparisons with NaN are false, whatever min and max made of it.
+        # Comparisons with NaN are false, whatever min and max return for it.
         return cls(low, high) if all(-LIMIT <= number <= LIMIT for number in numbers) else ANYTHING
 
     @property
     def bounded(self) -> bool:
-        """Whether they are finite, and stay so in the sums of a convolution."""
+        """Whether the numbers are finite, and stay so in the sums of a convolution."""
         return math.isfinite(self.low)
 
     def __or__(self, other: Lanes) -> Lanes:
         return Lanes.within(self.low, self.high, other.low, other.high)
 
     def pairs(self, other: Lanes, work: Callable[[float, float], float]) -> Lanes:
-        """The result of an operation that takes its extremes at the bounds of both operands."""
+        """The bounds of an operation whose extremes lie at the bounds of both operands."""
         if not (self.bounded and other.bounded):
             return ANYTHING
         return Lanes.within(*(work(a, b) for a in (self.low, self.high) for b in (other.low, other.high)))
 
     def rounded(self) -> Lanes:
-        """With room for the errors of a kernel, which never change a sign; zero alone stays zero."""
+        """The bounds widened by the error of a kernel, which never changes a sign; exact zeros stay zero."""
         if not self.bounded or self == ZERO:
             return self
         low, high = (_SLACK * max(abs(number), 1) for number in (self.low, self.high))
@@ -66,7 +66,7 @@ class Lanes:
         return Lanes.within(max(low, 0.0) if self.low >= 0 else low, min(high, 0.0) if self.high <= 0 else high)
 
     def averaged(self) -> Lanes:
-        """Of averages over any number of pixels, whose sums may all round in one direction."""
+        """The bounds of averages over any number of pixels, whose sums may all round in one direction."""
         return Lanes.within(2 * self.low, 2 * self.high)
 
 
@@ -78,7 +78,7 @@ ZERO = Lanes(0.0, 0.0)
 
 
 def combined(op: str, operands: Sequence[Lanes]) -> Lanes:
-    """What an elementwise operator of `COMBINED` makes of the lanes, or bounds, of its operands."""
+    """The lanes of the result of an elementwise operator of `COMBINED`, from those, or the bounds, of its operands."""
     return COMBINED[op](operands).rounded() if all(o.bounded for o in operands) else ANYTHING
 
 
@@ -87,7 +87,7 @@ def _magnitude(lanes: Lanes) -> float:
 
 
 def _total(operands: Sequence[Lanes]) -> Lanes:
-    # The lanes of a sum may cancel on the way: what counts is that no partial sum overflows.
+    # Summands may cancel, but no partial sum may overflow.
     low, high = sum(o.low for o in operands), sum(o.high for o in operands)
     return Lanes.within(low, high) if sum(map(_magnitude, operands)) <= LIMIT else ANYTHING
 
@@ -107,7 +107,7 @@ def _quotient(operands: Sequence[Lanes]) -> Lanes:
 
 
 def _power(operands: Sequence[Lanes]) -> Lanes:
-    """Powers with one exponent of at least zero, where they are defined."""
+    """Powers with a single exponent that is not negative, where they are defined."""
     base, exponent = operands
     power = exponent.low
     if exponent.high != power or power < 0 or (base.low < 0 and power != int(power)):
@@ -129,7 +129,7 @@ COMBINED: dict[str, Callable[[Sequence[Lanes]], Lanes]] = {
 
 
 Attributes = Callable[[str, float], float]
-"""An attribute by its name, and what it is when it is absent."""
+"""Gives an attribute by its name and its default."""
 
 
 def _rising(function: Callable[[float], float]) -> Callable[[Lanes, Attributes], Lanes]:
@@ -149,7 +149,7 @@ def _between(low: float, high: float) -> Callable[[Lanes, Attributes], Lanes]:
 
 
 def _defined(low: float, high: float, function: Callable[[float], float]) -> Callable[[Lanes, Attributes], Lanes]:
-    """A monotonic function that is defined between two numbers only."""
+    """A monotonic function that is only defined between two numbers."""
     rule = _rising(function)
     return lambda lanes, attr: rule(lanes, attr) if low <= lanes.low and lanes.high <= high else ANYTHING
 
@@ -164,14 +164,14 @@ def _leaky(lanes: Lanes, attr: Attributes) -> Lanes:
 
 
 def _exponential(alpha: float, gamma: float, lanes: Lanes) -> Lanes:
-    """Elu, Celu and Selu: gamma * x above zero, below it no further down than gamma * alpha."""
+    """Elu, Celu and Selu: `gamma * x` above zero, at most `|gamma * alpha|` in size below."""
     size = abs(alpha * gamma) if lanes.low < 0 else 0.0
     return Lanes.within(-size, size, gamma * max(lanes.high, 0.0))
 
 
 def _celu(lanes: Lanes, attr: Attributes) -> Lanes:
     alpha = attr("alpha", 1.0)
-    # With an alpha below zero the exponential is that of large numbers.
+    # With a negative alpha the exponential is of large numbers.
     return _exponential(alpha, 1.0, lanes) if alpha > 0 else ANYTHING
 
 
@@ -233,21 +233,21 @@ UNARY: dict[str, Callable[[Lanes, Attributes], Lanes]] = {
     "com.microsoft::Gelu": _gated,
     "com.microsoft::QuickGelu": _gated,
 }
-"""Operators of one operand, without those whose result is bounded by other operands."""
+"""Unary operators, except those whose result is bounded by other operands."""
 
 
 def mapped(op: str, lanes: Lanes, attr: Attributes = lambda _, absent: absent) -> Lanes:
-    """What an elementwise operator of `UNARY`, with some attributes, makes of lanes."""
+    """The lanes of the result of an elementwise operator of `UNARY`, with some attributes."""
     return UNARY[op](lanes, attr).rounded() if lanes.bounded else ANYTHING
 
 
 def clipped(lanes: Lanes, low: float, high: float) -> Lanes:
-    """What `Clip` makes of lanes; infinite bounds are none."""
+    """The lanes of the result of `Clip`, whose bounds may be infinite."""
     if not lanes.bounded or math.isnan(low) or math.isnan(high):
         return ANYTHING
     return Lanes.within(*(min(max(x, low), high) for x in (lanes.low, lanes.high)))
 
 
 def number(value: float | np.floating) -> Lanes:
-    """A constant that meets all lanes."""
+    """The bounds of a constant that is combined with all lanes."""
     return Lanes.within(float(value))

@@ -18,19 +18,19 @@ T = TypeVar("T")
 _BETWEEN = ELEMENTWISE | {"Add", "Div", "Max", "Min", "Mul", "Pow", "Sub"}
 
 _FILLED = 16
-"""Channels that fill their blocks on every machine."""
+"""A multiple of this number of channels fills its blocks on every machine."""
 
 _MOST_BETWEEN = 16
-"""Operators between two products that are looked at."""
+"""The most operators between two products that are examined."""
 
 
 @dataclass(frozen=True, slots=True)
 class Between(Generic[T]):
-    """Elementwise operators in front of a value, and what they begin with.
+    """Elementwise operators before a value, and the values that they start from.
 
     Attributes:
         nodes: the operators, in order.
-        first: the values that they begin with, and what is known of each.
+        first: the values that they start from, each with the result of `begins`.
     """
 
     nodes: tuple[Node, ...]
@@ -38,12 +38,12 @@ class Between(Generic[T]):
 
     @classmethod
     def of(cls, value: Value, reader: Node, begins: Callable[[Value], T]) -> Between[T]:
-        """Walk up from what a node reads; declines where something is read elsewhere as well.
+        """Walk up from an operand of a node; declines if a value on the way has other readers.
 
         Args:
-            value: what is read.
+            value: the operand.
             reader: the node that reads it.
-            begins: what is known of a value that operators may begin with; it declines where they may not.
+            begins: describes a value that the operators may start from; declines for other values.
         """
         nodes: dict[Node, None] = {}
         first: dict[Value, T] = {}
@@ -55,7 +55,7 @@ class Between(Generic[T]):
         return cls(tuple(nodes), first)
 
     def over(self, made: Mapping[Value, Value], rw: Rewriter) -> dict[Value, Value]:
-        """What is in place of each value, once there are images in place of the first ones."""
+        """The replacement of each value, given images in place of the first ones."""
         found = dict(made)
         for each in self.nodes:
             if each.op == "Reshape":
@@ -67,7 +67,7 @@ class Between(Generic[T]):
 
 
 def _collect(value: Value, nodes: dict[Node, None], first: dict[Value, T], begins: Callable[[Value], T]) -> None:
-    """Walk up from a value to those that operators begin with; operators are kept in order."""
+    """Walk up from a value to those that the operators start from; operators are kept in order."""
     if value in first or value.producer in nodes:
         return
     try:
@@ -82,7 +82,7 @@ def _collect(value: Value, nodes: dict[Node, None], first: dict[Value, T], begin
 
 
 def _images(node: Node) -> Iterator[Value]:
-    """The operands of an elementwise operator that are no numbers; declines where it is none."""
+    """The operands of an elementwise operator that are no numbers; declines for other operators."""
     if regroups_rows(node):
         yield node.operand(0)
         return
@@ -97,7 +97,7 @@ def _images(node: Node) -> Iterator[Value]:
 
 
 def regroups_rows(node: Node) -> bool:
-    """Whether a node is a `Reshape` that leaves the last axis as it is."""
+    """Whether a node is a `Reshape` that keeps the last axis."""
     if node.op != "Reshape":
         return False
     old, new = node.operand(0).dims(), node.result.dims()
@@ -105,7 +105,7 @@ def regroups_rows(node: Node) -> bool:
 
 
 def check_blocked(node: Node, products: list[LayerProduct], rw: Rewriter) -> None:
-    """Decline where products cannot be convolutions in blocks."""
+    """Decline if products cannot be convolutions in blocks."""
     if any(
         not channels or channels % _FILLED for product in products for channels in (product.inputs, product.outputs)
     ):

@@ -1,4 +1,4 @@
-"""The cheapest way to divide things in two, by maximum flow."""
+"""Minimum cuts by maximum flow: the cheapest way to divide things in two."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ INFINITE = 1e18
 
 
 class MinimumCut:
-    """Things are on the source side or the sink side; each pair has a price for being divided.
+    """A cut that puts each thing on the source side or the sink side; each pair has a price for being divided.
 
-    `solve` finds a division of least total price (Dinic's algorithm, from both ends), and of these the one with the
-    smallest source side.
+    `solve` finds a minimum cut (Dinic's algorithm, from both ends), and of several the one with the smallest source
+    side.
     """
 
     SOURCE = 0
@@ -31,7 +31,7 @@ class MinimumCut:
         return len(self._edges) - 1
 
     def price(self, a: int, b: int, amount: float) -> None:
-        """Demand `amount` if `a` is on the source side and `b` on the sink side."""
+        """Charge `amount` if `a` is on the source side and `b` on the sink side."""
         if amount <= 0:
             return
         edge = len(self._to)
@@ -43,9 +43,9 @@ class MinimumCut:
     def solve(self) -> set[int]:
         """The things on the source side.
 
-        Flow is sought from the source and, where that takes more than a few rounds, from the sink in turns: along a
-        chain of things that each have a way of their own to the sink, or from the source, all fill up at once in one of
-        the two.
+        Flow is pushed from the source and, after a few rounds, alternately from the sink: along a chain of things that
+        each have an edge of their own to the sink, or from the source, one of the two directions fills all these edges
+        in one round.
         """
         self._push_straight()
         for turn in count():
@@ -59,11 +59,11 @@ class MinimumCut:
 
     @property
     def cost(self) -> float:
-        """The price of the division that `solve` found."""
-        return sum(self._room[edge ^ 1] for edge in self._edges[self.SOURCE] if edge % 2 == 0)  # others lead to it
+        """The price of the cut that `solve` found."""
+        return sum(self._room[edge ^ 1] for edge in self._edges[self.SOURCE] if edge % 2 == 0)  # odd ones lead to it
 
     def _push_straight(self) -> None:
-        """Push the flow over single things, which is most of it."""
+        """Push the flow from the source over one thing to the sink, which is most of it."""
         to, room = self._to, self._room
         for edge in self._edges[self.SOURCE]:
             for behind in self._edges[to[edge]]:
@@ -75,12 +75,12 @@ class MinimumCut:
                     room[behind ^ 1] += amount
 
     def _steps(self, start: int) -> list[int]:
-        """Steps from the source, or back from the sink, over edges with room; -1 for what is not reached."""
+        """Distances from the source, or back from the sink, over edges with room; -1 for things not reached."""
         edges, to, room, back = self._edges, self._to, self._room, int(start == self.SINK)
         steps = [-1] * len(edges)
         steps[start] = 0
         reached = [start]
-        for node in reached:  # which grows meanwhile
+        for node in reached:  # grows during the loop
             for edge in edges[node]:
                 head = to[edge]
                 if steps[head] < 0 and room[edge ^ back] > _EPSILON:
@@ -90,9 +90,9 @@ class MinimumCut:
         return steps
 
     def _push(self, start: int, steps: list[int]) -> None:
-        """Push flow from one end along edges that go one step on, or to the other end, until each way is full.
+        """Push flow from one end along edges that lead one step further, or to the other end, until all paths are full.
 
-        What a thing passes on is subtracted once, when all of its ways were tried.
+        The flow through a thing is subtracted once, when all of its edges were tried.
         """
         edges, to, room = self._edges, self._to, self._room
         back, end = int(start == self.SINK), self.SOURCE + self.SINK - start
@@ -127,7 +127,7 @@ class MinimumCut:
 
 _EPSILON = 1e-9
 _FEW = 2
-"""Rounds from the source alone, which small graphs do not need more of."""
+"""Rounds from the source alone; small graphs need no more."""
 
 
 Places = Mapping[Node, int]
@@ -141,16 +141,16 @@ def price_change(
     cut: MinimumCut, place: Mapping[Reader, int], amount: float, maker: int | None, readers: Collection[Reader],
     *, wanted: bool, times: int = 1,
 ) -> None:  # fmt: skip
-    """Demand an amount for each form in which a value is read and not made; readers of one form share it.
+    """Charge `amount` for each form in which a value is read and not computed; readers of one form share it.
 
     Args:
         cut: the cut.
         place: the thing that stands for each reader.
-        amount: what it costs to bring the value from one form to the other.
-        maker: the thing that makes it; None where it is only there in the form of the sink.
-        readers: what reads it, nodes for the most part, in the form that is chosen for them.
+        amount: the cost of converting the value from one form to the other.
+        maker: the thing that computes it; None if it only exists in the form of the sink.
+        readers: its readers, mostly nodes, each in the form that is chosen for it.
         wanted: whether others read it in the form of the sink.
-        times: how many times as much it costs to bring it into the form that is chosen.
+        times: how many times as much it costs to convert it to the form of the source.
     """
     if readers:
         enter = cut.thing()
@@ -170,10 +170,10 @@ def cheapest(
     forms: Mapping[Node, Any], prices: Mapping[Node, tuple[float, float]],
     price: Callable[[MinimumCut, Places, Value, int | None, list[Node]], None],
 ) -> tuple[set[Node], float]:  # fmt: skip
-    """The nodes whose second price makes the whole cheapest, those on the source side, and what the whole costs then.
+    """The nodes to take at their second price, those on the source side, for the least total cost, and that cost.
 
-    A form says which values it reads as `operands`, and whether it `gives` results; `price` adds that of a value which
-    is made, if it is, at a place, and read by nodes.
+    A form has the values that it reads as `operands`, and `gives` tells whether it has results; `price` adds the price
+    of a value, given the thing that computes it, if any, and the nodes that read it.
     """
     cut = MinimumCut()
     place = {node: cut.thing() for node in forms}

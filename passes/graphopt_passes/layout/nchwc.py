@@ -16,16 +16,16 @@ from graphopt_passes.layout.timing import LayoutRates, rates_of
 
 
 class ConvertLayoutNchwc(ForBlocks, GraphPass):
-    """Convert convolutions and what lies between them to the blocked layout of one target.
+    """Convert convolutions and the operators between them to the blocked layout of one target.
 
-    All nodes of a graph are looked at together: each gets a form, NCHW or blocked, such that kernels and reorders
-    take the least time by the cost model. Activations and residual sums go into the convolutions. The model then runs
-    on machines with the same block size only, and says so in its metadata. Sizes that are not known are taken for large
-    enough for the windows of pools: at its default level too, the runtime divides by zero where they are not.
+    All nodes of a graph are considered together: each gets a form, NCHW or blocked, such that kernels and reorders
+    take the least time by the cost model. Activations and residual sums fuse into the convolutions. The model then runs
+    only on machines with the same block size, which its metadata states. Unknown sizes are assumed to be large enough
+    for the windows of pools: at its default level too, the runtime divides by zero where they are not.
 
-    `Options(extra={"convert_layout_nchwc": {...}})` takes `"force"`: True blocks all that can be, whatever it costs;
-    and `"rates"`: `LayoutRates` in place of those measured or built in. The log of a run that explains has a row for
-    each node: what becomes of it, and both prices.
+    `Options(extra={"convert_layout_nchwc": {...}})` takes `"force"`: True blocks all nodes that can be, whatever it
+    costs; and `"rates"`: `LayoutRates` instead of the measured or built-in ones. The log of a run that explains has a
+    row for each node: its form, and the prices of both forms.
     """
 
     ops = ("Conv", "com.microsoft::FusedConv", "ConvTranspose")
@@ -77,7 +77,7 @@ class ConvertLayoutNchwc(ForBlocks, GraphPass):
 
 
 def emit(group: Group, emitter: Emitter) -> None:
-    """Replace a group; nodes before it have their final form."""
+    """Replace a group; nodes before it already have their final form."""
     node = group.last
     emitter.begin()
     results = group.form.build(emitter, group)

@@ -11,11 +11,12 @@ BYTES = (TensorProto.UINT8, TensorProto.INT8)
 
 
 class ConvertLayoutNhwc(GraphPass):
-    """Let quantized convolutions, and what lies between them, work on images, rows or volumes with channels last.
+    """Convert quantized convolutions, and the operators between them, to channels last.
 
-    `QLinearConv` becomes the one of `com.microsoft`, which has kernels for that order. Each node of a graph keeps the
-    order or changes it, such that kernels and transposes take the least time by the rates of `graphopt tune`. An
-    average whose window may be larger than its image keeps its order: the kernel for the other divides by zero there.
+    On images, rows and volumes. `QLinearConv` becomes the one of `com.microsoft`, which has kernels for that order.
+    Each node of a graph keeps the order or changes it, such that kernels and transposes take the least time by the
+    rates of `graphopt tune`. An average pool whose window may be larger than its image keeps its order: the kernel for
+    channels last divides by zero there.
     """
 
     ops = ("MaxPool", "QLinearConv", "com.microsoft::QLinearAveragePool", "com.microsoft::QLinearConv")
@@ -33,7 +34,7 @@ class ConvertLayoutNhwc(GraphPass):
 
 
 def gains(node: Node) -> bool:
-    """Whether a node is faster with channels last, whatever is around it."""
+    """Whether a node is faster with channels last, whatever the nodes around it."""
     if node.op_type in ("QLinearConv", "QLinearAveragePool"):
         return not node.attr("channels_last", 0)
     return node.op == "MaxPool" and node.operand(0).dtype in BYTES

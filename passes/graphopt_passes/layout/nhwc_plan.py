@@ -1,4 +1,4 @@
-"""Which nodes of a graph work with channels last, and how that is written."""
+"""The choice of nodes that work with channels last, and the rewrite."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from graphopt_passes.layout.nhwc import gains
 from graphopt_passes.shared import Shared
 
 _TIE = 1e-3
-"""Microseconds that channels last are better where it makes no difference."""
+"""Microseconds by which channels last are preferred, which decides ties."""
 
 
 def convert(graph: Graph, rw: Rewriter) -> None:
-    """Let the nodes of a graph that are faster with channels last work so, and what lies between them."""
+    """Convert the nodes that are faster with channels last, and the nodes between them."""
     images = _ChannelsLast(rw)
     for form in choose(graph, rates_of(rw.target)):
         with rw.attempt(form.node):
@@ -32,7 +32,7 @@ def choose(graph: Graph, rates: Rates) -> list[LastForm]:
     prices = {node: (form.price[0] + _TIE, form.price[1]) for node, form in forms.items()}
 
     def price(cut: MinimumCut, place: Places, value: Value, maker: int | None, readers: list[Node]) -> None:
-        """A transpose for each order in which a value is wanted and not made."""
+        """Charge a transpose for each order in which a value is needed and not computed."""
         others = value.users.keys() - readers
         wanted = bool(value.output_count) or not all(_takes_either(user, value) for user in others)
         price_change(cut, place, reorder(value, rates), maker, readers, wanted=wanted)
@@ -42,12 +42,12 @@ def choose(graph: Graph, rates: Rates) -> list[LastForm]:
 
 
 def _takes_either(user: Node, value: Value) -> bool:
-    """Whether a reader permutes an image itself, so that one before it joins it and costs nothing."""
+    """Whether a reader is a `Transpose` itself, into which one before it fuses at no cost."""
     return user.op == "Transpose" and user.graph is value.graph and not is_absorbed(user)
 
 
 def _with_gains(chosen: list[LastForm]) -> list[LastForm]:
-    """Those that a kernel is faster by, with all that is joined to them; the rest would only move transposes."""
+    """The forms with a faster kernel, and all connected to these; the rest would only move transposes."""
     reads: dict[Value, Node] = {}
     joined: dict[Node, list[Node]] = {form.node: [] for form in chosen}
     made = {value: form.node for form in chosen for value in form.node.results}
@@ -72,10 +72,10 @@ def _forms(graph: Graph, rates: Rates) -> Iterator[LastForm]:
 
 
 class _ChannelsLast(Shared):
-    """Makes nodes on images with channels last, which are shared by those with channels second that they stand for."""
+    """Writes nodes with channels last; the readers of a value share its form with channels last."""
 
     def convert(self, form: LastForm) -> None:
-        """Replace a node by its form with channels last, between transposes."""
+        """Replace a node with its form with channels last, between transposes."""
         node = form.node
         self.begin()
         if node.op == "Transpose":

@@ -1,4 +1,4 @@
-"""Matrix products of tokens beside convolutions of the image that the tokens are, written as 1x1 convolutions."""
+"""Matrix products of tokens next to convolutions of the image of these tokens, written as 1x1 convolutions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from graphopt_passes.layout.layer_products import Between, check_blocked, regrou
 
 
 class ConvertPixelProductToConv(ForBlocks, OpRule):
-    """Compute a product of the pixels of an image by a 1x1 convolution, where other convolutions are beside it.
+    """Replace a matrix product over the pixels of an image, next to other convolutions, with a 1x1 convolution.
 
     Hybrid transformers widen tokens by a product, make an image of them for a depthwise convolution, and narrow the
-    tokens of its result. As convolutions both products belong to the blocked region: what is brought into blocks and
-    back are the narrow tokens, and biases cost nothing. Elementwise operators in between stay in blocks. A pvt_v2_b0
-    takes 0.82 of the time with four of its eight blocks converted (Zen 4).
+    tokens of its result. As convolutions both products belong to the blocked region: only the narrow tokens are
+    reordered, and biases cost nothing. Elementwise operators in between stay in blocks. A pvt_v2_b0 takes 0.82 of the
+    time with four of its eight blocks converted (Zen 4).
 
     `Options(extra={"convert_pixel_product_to_conv": {"force": True}})` converts products of any size.
     """
@@ -52,7 +52,7 @@ def _into_image(node: Node, rw: Rewriter, *, force: bool) -> Outcome:
 
 
 def _out_of_image(node: Node, rw: Rewriter, *, force: bool) -> Outcome:
-    """A product of rows that are the pixels of what a convolution gives."""
+    """A product of rows that are the pixels of a convolution's result."""
     if not ends(node):
         raise Decline
     last = LayerProduct.of(node.result)
@@ -71,12 +71,12 @@ def _out_of_image(node: Node, rw: Rewriter, *, force: bool) -> Outcome:
 
 
 def _filters(node: Node, image: Value) -> bool:
-    """Whether a node is a convolution of an image."""
+    """Whether a node is a convolution that reads `image` as its data."""
     return node.op == "Conv" and node.operand(0) is image and node.operand(1) is not image
 
 
 def _image_of(rows: Value, reader: Node) -> Value:
-    """The image, of a convolution, whose pixels are rows; declines where they are of none."""
+    """The image, computed by a convolution, whose pixels are `rows`; declines if there is none."""
     node = rows.source("Transpose", reader=reader)
     if Transpose.of(node).perm != LAST:
         raise Decline
@@ -88,7 +88,7 @@ def _image_of(rows: Value, reader: Node) -> Value:
 
 
 def _ungrouped(rows: Value, batch: object) -> Value:
-    """Rows as they were before they were regrouped, where a batch of unknown size is to be copied from them."""
+    """Rows before they were regrouped, if a batch of unknown size must be copied from their shape."""
     while not isinstance(batch, int) and rows.dims()[0] != batch:
         regrouped = rows.producer
         if not regrouped or not regroups_rows(regrouped):
@@ -98,14 +98,14 @@ def _ungrouped(rows: Value, batch: object) -> Value:
 
 
 def _size(dim: object) -> int:
-    """A size as `Reshape` takes it; the batch alone may be unknown, and is copied."""
+    """A size as `Reshape` takes it; only the batch may be unknown, and is copied."""
     return dim if isinstance(dim, int) else 0
 
 
 def _check(
     node: Node, products: list[LayerProduct], sizes: tuple[object, object, object], rw: Rewriter, *, force: bool
 ) -> None:
-    """Decline where the products cannot be convolutions in blocks, or gain nothing as such."""
+    """Decline if the products cannot be convolutions in blocks, or gain nothing as such."""
     if not all(isinstance(size, int) and size > 0 for size in sizes[1:]) or sizes[0] in (None, 0):
         raise Decline("the size of the image is not known")
     check_blocked(node, products, rw)
@@ -125,7 +125,7 @@ def _check(
 
 
 def _as_product(product: LayerProduct, rows: int, target: Target) -> float:
-    """Microseconds of a product of rows and the sum with its bias, with weights that were packed before."""
+    """Microseconds of a product of rows with weights that are packed already, and of the addition of its bias."""
     rates = timing.rates_of(target)
     stored = 4 * rows * product.outputs * (1 if product.bias is None else 2)
     return rows * product.inputs * product.outputs / rates.plain + stored / rates.store + rates.start

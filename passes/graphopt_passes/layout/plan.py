@@ -1,4 +1,4 @@
-"""The plan of a graph, phase by phase: what is known, forms, choice, groups."""
+"""The plan of a graph, phase by phase: known layouts, forms, choice, groups."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from graphopt_passes.layout.weights import lanes, padded
 
 @dataclass(slots=True)
 class LayoutPlan:
-    """What becomes of a graph.
+    """The layout chosen for each node of a graph.
 
     Attributes:
-        groups: what is built, by the node at whose place it is built.
+        groups: the groups to build, by the node at whose position each is built.
         prices: the costs of all nodes that can be blocked, in NCHW and in blocks.
-        kept: nodes that could be blocked but are cheaper in NCHW: the costs of the node in either form.
+        kept: nodes that could be blocked but are cheaper in NCHW, with the costs of both forms.
         declined: nodes that cannot be blocked, and why.
     """
 
@@ -36,10 +36,10 @@ class LayoutPlan:
     declined: dict[Node, Decline] = field(default_factory=dict)
 
     def rows(self, graph: Graph) -> list[tuple[str, ...]]:
-        """A row for each node that was looked at, in the order of the graph, which is unchanged yet.
+        """A row for each node that was examined, in the order of the graph, which is not changed yet.
 
-        Its first output, its operator, what becomes of it, and microseconds in NCHW and in blocks: estimates, without
-        reorders, empty where the node cannot be blocked.
+        Its first output, its operator, its form, and microseconds in NCHW and in blocks: estimates without reorders,
+        empty if the node cannot be blocked.
         """
         blocked = {group.form.node: f"blocked: {group.form.title}" for group in self.groups.values()}
         found = []
@@ -58,15 +58,15 @@ class LayoutPlan:
 
 
 _FORCED = 1e9
-"""A price in NCHW that no blocked form reaches."""
+"""A price in NCHW above that of any blocked form."""
 
 
 class Setting(NamedTuple):
-    """What a plan is made for.
+    """The parameters of a plan.
 
     Attributes:
         block: channels per block.
-        force: block all that can be, whatever it costs.
+        force: whether to block all nodes that can be, whatever it costs.
         rates: the machine's speed.
     """
 
@@ -76,7 +76,7 @@ class Setting(NamedTuple):
 
 
 def make_plan(graph: Graph, setting: Setting) -> LayoutPlan:
-    """Choose what of a graph, which is not changed, is to be blocked."""
+    """Choose the nodes of a graph to block; the graph is not changed."""
     first = _Draft(graph, setting)
     if not setting.force and any(first.spreads(node) for node in first.chosen):
         # Pieces that end inside a block can be packed in NCHW, so that convolutions read fewer lanes.
@@ -87,9 +87,9 @@ def make_plan(graph: Graph, setting: Setting) -> LayoutPlan:
 
 
 class _Draft:
-    """A way to block a graph, with what it costs.
+    """A way to block a graph, with its cost.
 
-    If `packed`, channels are joined in blocks only where that takes no more blocks than if they lay close together.
+    If `packed`, channels are concatenated in blocks only if that takes no more blocks than contiguous channels.
     """
 
     def __init__(self, graph: Graph, setting: Setting, *, packed: bool = False) -> None:
@@ -106,7 +106,7 @@ class _Draft:
             self._forms = {}
             return
         for companion in [form.companion for form in self._forms.values() if form.companion is not None]:
-            self._forms.pop(companion, None)  # it goes with the form that computes it, and costs nothing of its own
+            self._forms.pop(companion, None)  # the form that computes it replaces it at no cost of its own
         mark(self._forms)
         self._choose(Costs(self._known, setting.rates), force=setting.force)
 
@@ -121,10 +121,10 @@ class _Draft:
         }
         self.chosen, self.cost = choose(self._forms, weighed, costs)
         if not any(self._forms[node].convolves for node in self.chosen):
-            self.chosen = set()  # as without convolutions: what else is in the graph decides nothing for pools
+            self.chosen = set()  # as in a graph without convolutions: pools alone are not blocked
 
     def spreads(self, node: Node) -> bool:
-        """Whether a node joins channels such that it takes more blocks than if they lay close together."""
+        """Whether a node concatenates channels such that they take more blocks than contiguous ones."""
         return node.op == "Concat" and not _is_packed(self._forms[node], self._known)
 
     def cost_beside(self, other: _Draft) -> float:
@@ -139,10 +139,10 @@ class _Draft:
 
 
 def with_margin(form: Form, price: Price, costs: Costs) -> Price:
-    """The price of a form that has to pay beyond the model's error to be other than the runtime's own choice.
+    """The price of a form, with a margin: it differs from the runtime's own choice only if it gains beyond the error.
 
-    The runtime blocks all convolutions that it can. What gains less than the model's error stays as it would be there.
-    An activation that one has already is none of the model's, as it is none where it stands alone.
+    The runtime blocks all convolutions that it can. A form that gains less than the model's error stays as it would be
+    there. An activation that a convolution already has does not count for the error, as it would not on its own.
     """
     plain, blocked = price
     if form.usual is None:
@@ -153,10 +153,10 @@ def with_margin(form: Form, price: Price, costs: Costs) -> Price:
 
 
 def blocks_something(graph: Graph, setting: Setting) -> bool:
-    """Whether `make_plan` would block a convolution; most often one of the first tells, without a plan.
+    """Whether `make_plan` would block a convolution; usually one of the first answers that without a plan.
 
-    A node that gains by itself, reordered before and behind, gains in every company: that of others can only save it
-    reorders. So it is blocked in the best plan.
+    A node that gains by itself, with reorders before and after it, gains in every plan, since other blocked nodes can
+    only save it reorders. So the best plan blocks it.
     """
     known = Known(setting.block)
     costs = Costs(known, setting.rates)
@@ -182,7 +182,7 @@ def _is_packed(form: Form, known: Known) -> bool:
 
 
 def _each_form(graph: Graph, known: Known, *, packed: bool = False) -> Iterator[tuple[Node, Form | Decline]]:
-    """Nodes that have a blocked form, or the reason why not, while `known` follows the graph."""
+    """Nodes, each with its blocked form or the reason why it has none, while `known` follows the graph."""
     for node in graph:
         if not node.inputs or node.output(0) is None:
             continue

@@ -1,4 +1,4 @@
-"""Convolutions along one axis, written as those of images of one row."""
+"""1-D convolutions, written as 2-D convolutions of images of one row."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _CONVOLUTIONS = (*_WEIGHED, "ConvTranspose")
 _TOGETHER = frozenset({"Add", "Div", "Max", "Mean", "Min", "Mul", "PRelu", "Pow", "Sub", "Sum"})
 _REPEATED = ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
 _AXES = {0: 0, 1: 1, 2: 3, -1: -1, -2: 1, -3: 0}
-"""Where an axis of [N, C, L] is in [N, C, 1, L]."""
+"""The axis of [N, C, 1, L] for each axis of [N, C, L]."""
 
 _UNKNOWN_LENGTH = 1000
 _READ = 0.6
-"""How long a blocked kernel takes for weights that are in no cache near by, in times of the matrix product."""
+"""The time of a blocked kernel to read weights that are in no near cache, relative to the matrix product."""
 
 _FOURS = 4
-"""Other channels are padded first, and blocked only where that pays beyond the model's error."""
+"""Other than multiples of this, channels are padded first, and blocked only if that pays beyond the model's error."""
 
 
 class ConvertConv1dTo2d(ForBlocks, GraphPass):
-    """Compute 1-D convolutions, and what lies between them, as 2-D ones over images of one row.
+    """Replace 1-D convolutions, and the operators between them, with 2-D ones over images of one row.
 
-    The blocked layout has kernels for these only: depthwise ones take 0.3 of the time there, dense ones 0.8 to 1.
-    `Unsqueeze` and `Squeeze` stand at both ends. It is done where the cost model says that it pays; the last ones stay
-    as they are where they alone would lose by it. A `MaxPool` that sees NaN may drop or keep it, as in blocks.
+    The blocked layout has kernels for 2-D only: depthwise ones take 0.3 of the time there, dense ones 0.8 to 1.
+    `Unsqueeze` and `Squeeze` stand at both ends. This is done if it pays by the cost model; the last convolutions stay
+    as they are if they alone would lose by it. A `MaxPool` that reads NaN may drop or keep it, as in blocks.
 
     `Options(extra={"convert_conv_1d_to_2d": {"force": True}})` converts whatever it costs.
     """
@@ -64,7 +64,7 @@ class ConvertConv1dTo2d(ForBlocks, GraphPass):
 
 
 def _is_row_wise(node: Node) -> bool:
-    """Whether a convolution works along one axis, with a constant kernel of float32."""
+    """Whether a convolution is 1-D, with a constant kernel of float32."""
     tensor = node.operand(1).constant_tensor
     if tensor is None or tensor.dtype != TensorProto.FLOAT:
         return False
@@ -72,7 +72,7 @@ def _is_row_wise(node: Node) -> bool:
 
 
 def _last(graph: Graph) -> list[Node]:
-    """The convolutions whose results reach no other by operators that have forms for images, so that each may stay."""
+    """The convolutions whose results reach no other through operators with forms for images, so that each may stay."""
     leads: set[Node] = set()
     last: list[Node] = []
     for node in reversed(graph.listed()):
@@ -87,11 +87,11 @@ def _last(graph: Graph) -> list[Node]:
 
 
 def _gain(node: Node, target: Any) -> float:
-    """Microseconds that blocks save for one convolution, reorders of its result and of what comes from outside paid.
+    """Microseconds that blocks save for one convolution, less the reorders of its result and of an outside operand.
 
     Kernels may be long and the axis short. A position whose window reaches into the padding is computed alone, which
-    takes twice the time of one among others, and all weights are read anew for few positions. Kernels of one tap have
-    no padding and read their weights ahead; depthwise ones compute each position alone, and have few weights.
+    takes twice the time, and all weights are read again for every few positions. Kernels of one tap have no padding and
+    prefetch their weights; depthwise ones compute each position alone, and have few weights.
     """
     (outputs, inputs, kernel), group = node.operand(1).sizes(), int(node.attr("group", 1))
     rates = timing.rates_of(target)
@@ -111,15 +111,15 @@ def _gain(node: Node, target: Any) -> float:
 
 
 def _padding(node: Node) -> float:
-    """How many positions of the result see padding."""
+    """How many positions of the result depend on padding."""
     return sum(node.attr("pads") or ()) / (node.attr("strides") or (1,))[0]
 
 
 class _Rows(Shared):
-    """Makes nodes on images of one row, which are shared by the values of three dimensions that they stand for."""
+    """Writes nodes on images of one row; the readers of a value of rank 3 share its image."""
 
     def convert(self, node: Node) -> None:
-        """Replace a node by its form on images; declines where it has none."""
+        """Replace a node with its form on images; declines if it has none."""
         if len(node.outputs) != 1 or node.result.rank != 3:
             raise Decline
         self.begin()
@@ -129,7 +129,7 @@ class _Rows(Shared):
         self.keep({row: made})
 
     def image(self, node: Node) -> Value:
-        """The image that the first input stands for; declines where it is none yet."""
+        """The image of the first input; declines if there is none yet."""
         image = self.kept(node.operand(0))
         if image is None:
             raise Decline
@@ -140,7 +140,7 @@ class _Rows(Shared):
 
 
 def _widened(node: Node) -> dict[str, Any]:
-    """The attributes of a window along one axis for an image of one row."""
+    """The attributes of a 1-D window, for an image of one row."""
     neutral = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 0}
     changed = {name: (number, *node.attrs[name]) for name, number in neutral.items() if name in node.attrs}
     if "pads" in node.attrs:
@@ -157,7 +157,7 @@ def _convolution(rows: _Rows, node: Node) -> Value:
         rows.image(node)
     array = weight.array()
     kernel = rows.rw.constant(array.reshape(*array.shape[:2], 1, array.shape[2]), like=weight)
-    added = [value and rows.enter(value) for value in node.inputs[3:]]  # what a FusedConv adds
+    added = [value and rows.enter(value) for value in node.inputs[3:]]  # the residual of a FusedConv
     return rows.rw.again(node, rows.enter(x), kernel, *node.inputs[2:3], *added, **_widened(node))
 
 
@@ -168,7 +168,7 @@ def _unary(rows: _Rows, node: Node) -> Value:
 
 
 def _together(rows: _Rows, node: Node) -> Value:
-    """Elementwise operators of several inputs; constants may hold a number for each channel."""
+    """Elementwise operators of several inputs; constants may hold one number per channel."""
     if not any(map(rows.kept, node.inputs)):
         raise Decline
     check_broadcasts(node)

@@ -1,4 +1,4 @@
-"""Channels put in another order between convolutions."""
+"""Channel permutations between convolutions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphopt_passes.layout.blocks import ForBlocks
 
 
 class ConvertChannelShuffleToGather(ForBlocks, OpRule):
-    """Shuffle channels by one `Gather`, or one for each piece that they are split into afterwards.
+    """Replace a channel shuffle with one `Gather`, or with one for each part of a `Split` after it.
 
     A shuffle is a `Transpose` of groups and members between two `Reshape`. `Gather` copies whole channels.
     """
@@ -43,7 +43,7 @@ class ConvertChannelShuffleToGather(ForBlocks, OpRule):
 
 
 def _is_split_alone(value: Value) -> bool:
-    """Whether a `Split` of the channels at known places is all that reads a value."""
+    """Whether the only reader of a value is a `Split` of the channels into parts of known size."""
     reader = value.read_by("Split")
     if reader is not None:
         with suppress(Decline):

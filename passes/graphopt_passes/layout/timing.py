@@ -1,7 +1,7 @@
-"""How long kernels take in NCHW and in blocks, from sizes alone, in microseconds on one thread.
+"""The time of kernels in NCHW and in blocks, from sizes alone, in microseconds on one thread.
 
-`rates_of` gives what `graphopt tune`, or the short calibration at first use, measured on this machine, and otherwise
-the built-in figures of its instruction set and core.
+`rates_of` gives the rates that `graphopt tune`, or the short calibration at first use, measured on this machine, and
+otherwise the built-in rates of its instruction set and core.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ class LayoutRates(MachineRates):
     """A machine's speed, per microsecond.
 
     Attributes:
-        blocked: multiply-adds of a blocked convolution, by blocks of outputs: one, two, more.
+        blocked: multiply-adds of a blocked convolution, with one, two, or more blocks of outputs.
         plain: multiply-adds of the matrix product in NCHW.
         stream: bytes that a blocked convolution reads and writes.
         weight: bytes of weights that the matrix product reads.
         unroll: bytes that are unrolled for the matrix product.
-        rows: rows of pixels that are unrolled, of however many pixels.
+        rows: rows of pixels that are unrolled, however long.
         pack: bytes that are packed for the matrix product.
         store: bytes that the matrix product writes.
         depthwise: multiply-adds of a blocked depthwise convolution.
-        depthwise_stream: bytes that it reads and writes.
+        depthwise_stream: bytes that a blocked depthwise convolution reads and writes.
         plain_depthwise: multiply-adds of a depthwise convolution in NCHW: without strides, with strides.
-        per_group: microseconds that each of its groups takes at least.
+        per_group: the least microseconds for each group of a depthwise convolution in NCHW.
         reorder: bytes through a reorder.
-        start: microseconds that any kernel takes at least.
-        error: by which part the model's ratio of both forms is off, typically.
+        start: the least microseconds of any kernel.
+        error: the typical relative error of the model's ratio of both forms.
     """
 
     blocked: tuple[float, float, float]
@@ -65,12 +65,12 @@ ZEN5 = LayoutRates(
     (103e3, 130e3, 130e3), 126e3, 145e3, 25e3, 80e3, 590.0, 46e3, 60e3, 115e3, 68e3, (6.4e3, 3.1e3), 0.1, 25e3,
     1.5, 0.06,
 )  # fmt: skip
-"""The same of a Zen 5 core, with onnxruntime 1.32.0."""
+"""The same for a Zen 5 core, with onnxruntime 1.32.0."""
 
 AVX2 = LayoutRates(
     (27e3, 40e3, 49e3), 48e3, 47e3, 16e3, 46e3, 290.0, 19e3, 48e3, 30e3, 37e3, (3.6e3, 1.6e3), 0.24, 11e3, 2.0, 0.15
 )  # fmt: skip
-"""The same of a Zen 3 core, which has AVX2 and no more, with onnxruntime 1.32.0; other such cores differ from it."""
+"""The same for a Zen 3 core, which has AVX2 but no AVX512, with onnxruntime 1.32.0; other such cores differ from it."""
 
 _XEON = LayoutRates(
     (85e3, 88e3, 90e3), 100e3, 60e3, 15e3, 50e3, 310.0, 21e3, 36e3, 70e3, 34e3, (4e3, 1.9e3), 0.25, 12e3, 2.0, 0.2
@@ -83,25 +83,25 @@ RATES = {
     ("avx512", "zen4"): ZEN4, ("avx512", "zen5"): ZEN5, ("avx512", "xeon"): _XEON, ("neon", ""): _NEON,
     ("avx512", ""): replace(ZEN4, error=0.2), ("avx2", ""): AVX2,
 }  # fmt: skip
-"""By instruction set and core; those of Zen 3, Zen 4 and Zen 5 were measured. What Zen 3 and 4 take to unroll, pack and
-read weights was measured as one rate, which is divided here in the proportions of Zen 5.
+"""By instruction set and core; those of Zen 3, Zen 4 and Zen 5 were measured. On Zen 3 and 4 the unrolling, packing and
+reading of weights was measured as one rate, which is divided here in the proportions of Zen 5.
 
-The others are reckoned, with twice the error: multiply-adds at nine tenths of the peak, two of 16 lanes in each
-cycle of 2.8 GHz (Xeon), and two of 4 at 2.9 GHz (NEON), and bytes in proportion to what such machines copy. Others
-count as AVX2.
+The others are estimates, with twice the error: multiply-adds at nine tenths of the peak, two of 16 lanes per cycle at
+2.8 GHz (Xeon), and two of 4 lanes at 2.9 GHz (NEON), and bytes in proportion to the copying speed of such machines.
+Other machines count as AVX2.
 """
 
 _ONE_BY_ONE = 4
-"""Times as long as runs of pixels take where the window moves by more than one, so that pixels are copied singly."""
+"""How many times as long unrolling takes with strides, when pixels are copied one by one and not in runs."""
 
 
 def built_in(target: Target) -> LayoutRates:
-    """The figures of a target that were not measured on the machine itself."""
+    """The built-in rates of a target, not measured on the machine itself."""
     return RATES.get((target.name, target.core)) or RATES.get((target.name, "")) or AVX2
 
 
 def rates_of(target: Target) -> LayoutRates:
-    """What was measured on machines of a target, the built-in figures where nothing was."""
+    """The rates measured on machines of a target, or the built-in ones if there are none."""
     given = built_in(target)
     figures = tuned.figures(PASS, target)
     if figures is None:
@@ -122,9 +122,9 @@ class ConvolutionSizes:
         positions: batch * height * width of the result.
         source: batch * height * width of the input.
         group: number of groups.
-        merge: groups that the blocked form makes one.
+        merge: how many groups the blocked form merges into one.
         lanes_in: channels of the input in the blocked form, padding included.
-        lanes_out: those of the result.
+        lanes_out: channels of the result in the blocked form, padding included.
         strided: whether the window moves by more than one.
         depthwise: whether each channel is a group of its own.
     """
@@ -147,7 +147,7 @@ class ConvolutionSizes:
         cls, inputs: int, outputs: int, cells: int, size: tuple[int, int], block: int, *,
         batch: int = 1, stride: int = 1, group: int = 1,
     ) -> ConvolutionSizes:  # fmt: skip
-        """Those of a convolution whose result has that height and width."""
+        """The sizes of a convolution whose result has height and width `size`."""
         rows = batch * size[0]
         positions = rows * size[1]
         depthwise = group > 1 and group == inputs == outputs

@@ -1,4 +1,4 @@
-"""Images that are rows of tokens, or of a single pixel."""
+"""Images that are tokens, or that have a single pixel."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from graphopt_passes.layout.blocks import ForBlocks
 
 
 class ConvertTokensToImage(ForBlocks, PatternRule):
-    """Write tokens that become an image, and an image that becomes tokens, as a `Transpose` of four dimensions.
+    """Convert between tokens and an image by a `Transpose` of four dimensions.
 
-    [N, H*W, C] transposed and reshaped to [N, C, H, W] is [N, H, W, C] with its channels moved to the front. Next to a
+    [N, H*W, C] transposed and reshaped to [N, C, H, W] is [N, H, W, C] with the channels moved to axis 1. Next to a
     convolution in blocked layout that `Transpose` becomes part of the reorder that is there anyway.
     """
 
     numerics = Numerics.EXACT
 
     def pattern(self, op: OpBuilder) -> Pattern:
-        """Either way; shapes may be written in any form."""
+        """Either direction; shapes may be written in any form."""
         into_image = op.Reshape(op.Transpose(Var("tokens"), perm=(0, 2, 1)), Var(), _other_attrs=True)
         return Either(into_image, op.Transpose(op.Reshape(Var("image"), Var(), _other_attrs=True), perm=(0, 2, 1)))
 
@@ -38,7 +38,7 @@ class ConvertTokensToImage(ForBlocks, PatternRule):
 
 
 def _compared(tokens: Value, image: Value) -> tuple[int, int, int, int]:
-    """The sizes of an image with the numbers of tokens [N, H*W, C]; 0 for a batch to be copied."""
+    """The sizes of the image of tokens [N, H*W, C]; 0 for a batch of unknown size, which `Reshape` copies."""
     rows, dims = tokens.dims(), image.dims()
     if len(rows) != 3 or len(dims) != 4:
         raise Decline("{} and {} are no tokens and their image", tokens.name, image.name)
@@ -57,7 +57,7 @@ _REORDERS = ("com.microsoft.nchwc::ReorderInput", "com.microsoft.nchwc::ReorderO
 class EliminateNopReorder(OpRule):
     """Remove `ReorderInput` and `ReorderOutput` of images of one pixel, which move nothing.
 
-    [N, C/b, 1, 1, b] has its numbers in the order of [N, C, 1, 1] where the channels fill their blocks.
+    [N, C/b, 1, 1, b] has its elements in the order of [N, C, 1, 1] if the channels fill their blocks.
     """
 
     ops = _REORDERS

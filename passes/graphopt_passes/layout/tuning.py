@@ -1,7 +1,7 @@
-"""Measures convolutions in NCHW and in blocks on this machine, and fits the figures of the cost model to them.
+"""Measures convolutions in NCHW and in blocks on this machine, and fits the rates of the cost model to them.
 
-All shapes are in one model, in NCHW and, behind a reorder, in blocks, and the profiler times each kernel: both forms
-meet the same noise, and weights have left the first cache before they come on again, as in a real model.
+All shapes are in one model, in NCHW and, after a reorder, in blocks, and the profiler times each kernel: both forms
+meet the same noise, and weights have left the first-level cache before they are read again, as in a real model.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ CASES = (
     *(Timed(c, c, 5, s, group=c) for c, s in ((240, 28), (672, 14))),
     Timed(96, 96, 3, 56, 2, 96), Timed(192, 192, 3, 14, 2, 192), Timed(512, 512, 3, 14, group=32),
 )  # fmt: skip
-"""Layers of real models, small ones and badly filled blocks among them."""
+"""Layers of real models, including small ones and badly filled blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class LayoutTuner:
         return {"rates": rates.stated(), "cases": rows}
 
     def rows(self, figures: dict[str, Any] | None, target: Target) -> list[tuple[str, ...]]:
-        """Each case as measured, if it was, and as the model has it."""
+        """Each case as measured, if it was, and as predicted by the model."""
         titles = ("microseconds on one thread", "NCHW", "blocked", "ratio", "NCHW, model", "blocked, model", "ratio")
         if figures is not None:
             return [titles, *(_cells(name, *numbers) for name, *numbers in figures.get("cases", []))]
@@ -128,7 +128,7 @@ def check_is_here(target: Target, *, blocked: bool = False) -> None:
 
 
 def operands_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
-    """Random numbers for what a model reads, of float32 or unsigned bytes."""
+    """Random inputs of a model, of float32 or unsigned bytes."""
     random, feed = np.random.default_rng(0), {}
     for x in model.graph.input:
         dims = [dim.dim_value for dim in x.type.tensor_type.shape.dim]
@@ -141,7 +141,7 @@ def operands_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
 def profiled(
     models: Sequence[onnx.ModelProto], rounds: int, progress: Progress, what: str
 ) -> list[list[dict[str, Any]]]:
-    """The events of the kernels of models that take the same operands, run in turns."""
+    """The kernel events of models that have the same inputs, run in turns."""
     feed = operands_of(models[0])
     with scratch() as folder:
         sessions = [open_session(model, profile=folder / f"tune{at}") for at, model in enumerate(models)]
@@ -160,7 +160,7 @@ def time_cases(
     times: dict[str, list[float]] = {}
     for event in events:
         times.setdefault(event["name"], []).append(float(event["dur"]))
-    # The third smallest is typical: other work on the machine only ever adds.
+    # The third smallest is typical: other work on the machine only makes times longer.
     middle = {name: max(sorted(durations[_WARM:])[2], 0.5) for name, durations in times.items()}
     parts = ("plain", "blocked", "enter", "leave")
     return [ConvolutionTimes(*(middle.get(f"{part}{n}", 0.0) for part in parts)) for n in range(len(cases))]
@@ -194,7 +194,7 @@ def model_of(
 
 
 def _body(n: int, case: Timed, group: int) -> str:
-    """The nodes of a case; what comes straight from the caller is not in the cache, what a node has just written is."""
+    """The nodes of a case; `Abs` brings the input into the cache, where it is not if it comes from the caller."""
     kernel, stride, pad = case.kernel, case.stride, case.kernel // 2
     window = f"kernel_shape = [{kernel}, {kernel}], strides = [{stride}, {stride}], pads = [{pad}, {pad}, {pad}, {pad}]"
     enter = f"[enter{n}] r{n} = {DOMAIN}.ReorderInput (y{n})" if group else ""
@@ -208,7 +208,7 @@ def _body(n: int, case: Timed, group: int) -> str:
 
 
 def _blocked_weight(array: np.ndarray, case: Timed, block: int) -> tuple[np.ndarray, int]:
-    """The weight of the blocked form and its groups; 0 groups where the input stays in NCHW."""
+    """The weight of the blocked form and its groups; 0 groups if the input stays in NCHW."""
     shape = case.shape(block)
     if case.depthwise:
         return weights.outputs_blocked(array, (case.outputs,), block), shape.lanes_out
@@ -223,10 +223,10 @@ def _blocked_weight(array: np.ndarray, case: Timed, block: int) -> tuple[np.ndar
 _STEPS = (1.3, 1.1, 1.03)
 _SWEEPS = 40
 _LEAST_ERROR = 0.05
-"""No model of kernels is better, however well it fits few cases."""
+"""No model of kernels is more exact, however well it fits a few cases."""
 
 Place = tuple[str, int | None]
-"""A rate, by the name of its field and its place in that."""
+"""A rate, by the name of its field and, if that is a tuple, its index there."""
 
 _PLACES: tuple[Place, ...] = (
     ("blocked", 0), ("blocked", 1), ("blocked", 2), ("plain", None), ("stream", None), ("weight", None),
@@ -239,9 +239,9 @@ def fit(
     cases: tuple[Timed, ...], taken: list[ConvolutionTimes], block: int, start: LayoutRates, *,
     places: Sequence[Sequence[Place]] = (), steps: Sequence[float] = _STEPS,
 ) -> LayoutRates:  # fmt: skip
-    """The rates that describe what was measured best, found by changing a few at a time by the factors in `steps`.
+    """The rates that best fit the measured times, found by changing a few at a time by the factors in `steps`.
 
-    Those in one of the `places` are changed together; each by itself when there are none.
+    Rates in one of the `places` are changed together; each by itself if there are none.
     """
     rates = replace(start, reorder=_reorder_rate(cases, taken, block, start))
     shapes = [case.shape(block) for case in cases]
@@ -266,7 +266,7 @@ def fit(
 def typical_error(
     shapes: list[ConvolutionSizes], taken: list[ConvolutionTimes], block: int, rates: LayoutRates
 ) -> float:
-    """The median error of the model's ratio of blocks to NCHW."""
+    """The median error of the model's ratio of NCHW to blocks, as the absolute value of its logarithm."""
     errors = []
     for shape, measured in zip(shapes, taken, strict=True):
         said = timing.plain(shape, rates) / timing.blocked(shape, block, rates)
@@ -281,7 +281,7 @@ def _scaled(rates: LayoutRates, name: str, at: int | None, factor: float) -> Lay
 
 
 def _loss_of(shapes: list[ConvolutionSizes], taken: list[ConvolutionTimes], block: int, rates: LayoutRates) -> float:
-    """Sum over both forms and, twice, their ratio, by which the pass decides."""
+    """The sum of the losses of both forms and, twice, of their ratio, by which the pass decides."""
     total = 0.0
     for shape, measured in zip(shapes, taken, strict=True):
         one = math.log(timing.plain(shape, rates) / measured.plain)
@@ -291,12 +291,12 @@ def _loss_of(shapes: list[ConvolutionSizes], taken: list[ConvolutionTimes], bloc
 
 
 def _loss(error: float) -> float:
-    """The square of small errors, the size of large ones, so that outliers count little."""
+    """Quadratic in small errors, linear in large ones, so that outliers count little."""
     return math.sqrt(1 + (error / 0.2) ** 2) - 1
 
 
 def _reorder_rate(cases: tuple[Timed, ...], taken: list[ConvolutionTimes], block: int, given: LayoutRates) -> float:
-    """Bytes a microsecond of all reorders that take long enough to tell."""
+    """The median bytes per microsecond of the reorders that take long enough to measure."""
     found = []
     for case, measured in zip(cases, taken, strict=True):
         size = 4 * weights.padded(case.outputs, block) * case.side**2

@@ -1,4 +1,4 @@
-"""Convolutions of volumes, written as those of their slices."""
+"""3-D convolutions, written as 2-D convolutions of slices."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _SWAPPED = (0, 2, 1, 3, 4)
 
 
 class ConvertConv3dTo2d(ForBlocks, OpRule):
-    """Compute a convolution of volumes as the sum of 2-D ones over their slices, one for each depth of the kernel.
+    """Replace a 3-D convolution with a sum of 2-D convolutions over slices, one for each depth of the kernel.
 
-    The blocked layout has kernels for images only. Slices lie behind one another as a batch, between two `Transpose`;
-    for other depths of the kernel they are moved on by a `Pad`. A kernel of one column through the slices needs none of
-    it: the pixels of a slice are one row.
+    The blocked layout has kernels for images only. The slices become a batch, between two `Transpose`; a `Pad` shifts
+    them for each depth of the kernel. A kernel of height and width 1 needs none of it: the pixels of a slice become one
+    row.
 
     `Options(extra={"convert_conv_3d_to_2d": {"force": True}})` converts whatever it costs.
     """
@@ -84,7 +84,7 @@ _Padding = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def _as_rows(node: Node, window: Window, padding: _Padding, rw: Rewriter) -> Value:
-    """A kernel of one column: each slice is a row of an image as high as the volume is deep."""
+    """A kernel of height and width 1: each slice becomes a row of an image as high as the volume is deep."""
     x, array = node.operand(0), node.operand(1).array()
     depth, height, width = (x.size(axis) for axis in (2, 3, 4))
     rows = Reshape.to(x, (x.dims()[0], x.size(1), depth, height * width)).write(rw)
@@ -97,7 +97,7 @@ def _as_rows(node: Node, window: Window, padding: _Padding, rw: Rewriter) -> Val
 
 
 def _as_slices(node: Node, window: Window, padding: _Padding, rw: Rewriter) -> Value:
-    """A convolution of all slices for each depth of the kernel, and their sum."""
+    """One convolution of all slices for each depth of the kernel, and the sum of these."""
     (before, after), x, array = padding, node.operand(0), node.operand(1).array()
     dims, result = x.dims(), node.result.dims()
     depth, channels, after_depth = x.size(2), x.size(1), node.result.size(2)

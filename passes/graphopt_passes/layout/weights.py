@@ -1,7 +1,7 @@
 """Blocked weights: where each channel of a value lies when channels are stored in blocks, and weights to match.
 
 A blocked value has the dims [N, Cp, H, W], Cp a multiple of the block size b; its memory runs n, c // b, h, w, c % b.
-Its channels come in *segments*, each padded to whole blocks: one, or several behind a Concat of pieces that do not end
+Its channels come in *segments*, each padded to whole blocks: one, or several after a Concat of pieces that do not end
 at a block boundary. `Layout` holds the channels of each segment.
 """
 
@@ -26,7 +26,7 @@ def padded(channels: int, block: int) -> int:
 
 
 def canonical(segments: Iterable[int], block: int) -> Layout:
-    """Segments with those joined that follow one another without a gap."""
+    """Segments, merged where one follows another without a gap."""
     found: list[int] = []
     for channels in segments:
         if found and found[-1] % block == 0:
@@ -37,9 +37,9 @@ def canonical(segments: Iterable[int], block: int) -> Layout:
 
 
 def groups_in_one(group: int, channels: Iterable[int], block: int) -> int:
-    """How many groups to make one, so that each has whole blocks of inputs and of outputs; all where that cannot be.
+    """How many groups to merge into one, so that it has whole blocks of inputs and of outputs; all if impossible.
 
-    The last one may have fewer, where its last block is the last of all: 19 groups of 8 channels are 10 blocks of 16.
+    The last one may have fewer, if its last block is the last of all: 19 groups of 8 channels are 10 blocks of 16.
     """
     for merge in range(1, group):
         whole = -(-group // merge) * merge
@@ -57,17 +57,17 @@ def lanes(layout: Layout, block: int) -> int:
 
 
 def view(layout: Layout, block: int) -> Array:
-    """The shape that the memory of a blocked value has, [N, Cp / b, H, W, b], for `Reshape`."""
+    """The shape of the memory of a blocked value, [N, Cp / b, H, W, b], for `Reshape`."""
     return np.array([0, lanes(layout, block) // block, 0, 0, block], np.int64)
 
 
 def whole(layout: Layout, block: int) -> Array:
-    """The shape of a blocked value again, for `Reshape`."""
+    """The shape of a blocked value, [N, Cp, H, W], for `Reshape`."""
     return np.array([0, lanes(layout, block), 0, 0], np.int64)
 
 
 def divided(layout: Layout, sizes: Iterable[int], block: int) -> list[Layout] | None:
-    """The layouts of consecutive pieces of a value; None unless each begins at a block."""
+    """The layouts of consecutive pieces of a value; None unless each begins at a block boundary."""
     pieces, rest = [], list(layout)
     for size in sizes:
         piece: list[int] = []
@@ -97,7 +97,7 @@ def positions(layout: Layout, block: int) -> Array:
 
 
 class Room:
-    """Memory for many arrays, in large pieces once they are many bytes: the system gives these out in large pages."""
+    """Memory for many arrays, in large pieces once they are many bytes: the system backs these with large pages."""
 
     piece = 1 << 23
 
@@ -106,7 +106,7 @@ class Room:
         self._at = self._total = 0
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """An array, of whatever is there."""
+        """An uninitialized array."""
         size = prod(shape) * dtype.itemsize
         self._total += size
         if size > self.piece // 2 or self._total < self.piece:
@@ -142,7 +142,7 @@ def both_blocked(weight: Array, inputs: Layout, outputs: Layout, block: int, roo
 
 
 def _runs(layout: Layout, block: int) -> Iterator[tuple[int, int, int, int]]:
-    """The full blocks of each segment, then its rest: first channel, first block, blocks, lanes of each."""
+    """The full blocks of each segment, then its partial block: first channel, first block, blocks, lanes of each."""
     channel = at = 0
     for channels in layout:
         full, rest = divmod(channels, block)
@@ -155,7 +155,7 @@ def _runs(layout: Layout, block: int) -> Iterator[tuple[int, int, int, int]]:
 
 
 def grouped_blocked(weight: Array, block: int) -> Array:
-    """OIHWBiBo of groups whose inputs and outputs are whole blocks."""
+    """OIHWBiBo for groups whose inputs and outputs are whole blocks."""
     outputs, inputs, height, width = weight.shape
     split = weight.reshape(outputs // block, block, inputs // block, block, height, width)
     return np.ascontiguousarray(split.transpose(0, 2, 4, 5, 3, 1)).reshape(weight.shape)
@@ -176,7 +176,7 @@ def outputs_blocked(weight: Array, outputs: Layout, block: int) -> Array:
 
 
 def vector(values: Array, layout: Layout, block: int) -> Array:
-    """A number for each channel, spread over a layout."""
+    """Numbers, one per channel, spread over the lanes of a layout."""
     width = lanes(layout, block)
     if width == len(values):
         return values

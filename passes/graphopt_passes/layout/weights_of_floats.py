@@ -1,4 +1,4 @@
-"""Weights that are stored in bytes or less and read in floats."""
+"""Weights that are stored in 8 bits or less and read as floats."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from graphopt_passes.fusion.contrib.parameters import BYTES, NARROW, are_ordinar
 from graphopt_passes.fusion.contrib.quantized import side_by_side
 
 _LARGEST = 2**24
-"""Bytes of floats. Larger weights stay integers: the model would grow to four times its size."""
+"""The most bytes of a weight as floats. Larger ones stay integers: the model would grow to four times its size."""
 _MOST = 2**30
-"""Bytes of floats of all such weights of a model. Where they would be more all of them stay integers."""
+"""The most bytes of all such weights of a model as floats. If there are more, all of them stay integers."""
 _STORED = {"DequantizeLinear": 0, f"{DOMAIN}::DequantizeLinear": 0, f"{DOMAIN}::MatMulNBits": 1}
-"""Operators that read integers as floats, and which operand these are."""
+"""Operators that read integers as floats, and the position of the integers."""
 _INTEGERS = frozenset(BYTES) | NARROW
 _totals: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
 _FUSED = f"{DOMAIN}::FusedConv"
@@ -36,28 +36,28 @@ _MOVING = frozenset(
     {"Concat", "Flatten", "Gather", "Identity", "MaxPool", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Transpose",
      "Unsqueeze"}
 )  # fmt: skip
-"""Operators that other rules move through quantization."""
+"""Operators that other rules move past quantization."""
 _MOST_MOVES = 8
 
 
 class FoldDequantizedWeights(OpRule):
-    """Write weights as floats, where they are constant bytes or less that products of floats dequantize in every run.
+    """Fold the `DequantizeLinear` of constant weights that products of floats would dequantize in every run.
 
-    Dequantizing takes as long as the product, or longer, and what is not constant the kernels cannot pack. It comes
-    before the blocked layout, which reads weights that are constant, and leaves those of products whose other operand
-    is dequantized, too: rules behind the layout make products of integers of them, which of convolutions they do where
-    these alone are quantized. Matrices of 4 bits stay where `MatMulNBits` takes them. A `Transpose` between a weight
-    and its products is folded with it.
+    Dequantizing takes as long as the product, or longer, and kernels cannot pack weights that are not constant. This
+    runs before the blocked layout, which reads constant weights. It leaves the weights of products whose other operand
+    is dequantized, too: rules after the layout make integer products of these, of convolutions if their result is
+    quantized and has no other reader. Matrices of 4 bits stay where `MatMulNBits` takes them. A `Transpose` between a
+    weight and its products is folded with it.
     """
 
     # No pattern: all readers of the result count.
     ops = ("DequantizeLinear", f"{DOMAIN}::DequantizeLinear")
     level = Level.LAYOUT
     numerics = Numerics.ROUNDING
-    """The kernels pack what is constant, and add up the products of a single row in another order then."""
+    """The kernels pack constant weights, and then sum the products of a single row in another order."""
     opsets = f"10-{NEWEST_OF_BYTES}"
     whatever_is_read = False
-    """Whether products of dequantized values count, too."""
+    """Whether weights of products of dequantized values are folded, too."""
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         stored = node.operand(0)
@@ -75,10 +75,10 @@ class FoldDequantizedWeights(OpRule):
 
 
 class FoldLeftDequantizedWeights(FoldDequantizedWeights):
-    """Write weights as floats that are dequantized in every run, where no kernel was found for products of integers.
+    """Fold the `DequantizeLinear` of constant weights for which no kernel on integers was found.
 
-    Convolutions whose bias has another scale than their products, weights with several zero points, and transposed
-    convolutions whose windows overlap are left.
+    What is left by then are convolutions whose bias has another scale than their products, weights with several zero
+    points, and transposed convolutions whose windows overlap.
     """
 
     level = Level.ALL
@@ -86,7 +86,7 @@ class FoldLeftDequantizedWeights(FoldDequantizedWeights):
 
 
 def check_growth(stored: Value, rw: Rewriter) -> None:
-    """Decline where constant bytes, or all of a model that are read as floats, would be large as floats."""
+    """Decline if constant integers, or all in a model that are read as floats, would be large as floats."""
     tensor, model = stored.constant_tensor, stored.graph.model
     if tensor is None or 4 * prod(tensor.dims) > min(_LARGEST, rw.options.max_folded_bytes):
         raise Decline("{} as floats would be large", stored.name)
@@ -100,12 +100,12 @@ def check_growth(stored: Value, rw: Rewriter) -> None:
 
 
 def _read(result: Value) -> list[Value]:
-    """What products would read: the value, and its transposed forms."""
+    """The values that products may read: the weight, and its transposed forms."""
     return [result, *(user.result for user in result.users if user.op == "Transpose")]
 
 
 def _check_readers(value: Value) -> None:
-    """Decline where others than products of floats read a value."""
+    """Decline if a value has readers other than products of floats."""
     others = [user.op for user in value.users if user.op not in _PRODUCTS and user.op != "Transpose"]
     if others or not value.users:
         raise Decline("{} is read by {}", value.name, (*others, "nothing")[0])
@@ -114,10 +114,10 @@ def _check_readers(value: Value) -> None:
 
 
 def _is_for_integers(user: Node, value: Value) -> bool:
-    """Whether a product may become one of integers."""
+    """Whether a product may become an integer product."""
     overlaps = user.op == "ConvTranspose" and not _fits(side_by_side, user, user.operand(1))
     if overlaps or user.op == _FUSED or (user.op in _CONVOLUTIONS and not _is_quantized(user.result)):
-        return False  # no rule makes products of bytes of fused ones
+        return False  # no rule makes integer products of these
     return any(_comes_of_integers(operand) for operand in user.operands if operand is not value)
 
 
@@ -128,7 +128,7 @@ def _fits(check: Callable[..., object], *operands: Node | Value) -> bool:
 
 
 def _is_quantized(value: Value) -> bool:
-    """Whether a value goes to one quantize operator alone, moved or limited on the way."""
+    """Whether a value, possibly moved or limited, is read by one quantize operator alone."""
     for _ in range(_MOST_MOVES):
         if not value.one_use or value.output_count:
             return False
@@ -142,7 +142,7 @@ def _is_quantized(value: Value) -> bool:
 
 
 def _floats(node: Node) -> np.ndarray:
-    """What a constant stands for, computed as the kernel does."""
+    """The floats that a constant stands for, computed as the kernel does."""
     stored, scale, size = node.operand(0), node.operand(1), int(node.attr("block_size", 0))
     small = stored.dtype in FLOAT8_TYPES
     if not small and not size:
@@ -170,7 +170,7 @@ def _floats(node: Node) -> np.ndarray:
 
 
 def _comes_of_integers(value: Value) -> bool:
-    """Whether a value that is computed is dequantized from bytes, or moved behind that; products are of no others."""
+    """Whether a computed value is dequantized from bytes and possibly moved, as integer products need it."""
     for _ in range(_MOST_MOVES):
         maker = value.producer
         if maker is None:

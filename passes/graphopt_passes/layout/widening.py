@@ -1,4 +1,4 @@
-"""What is in half precision, in float32: which operators, at which price, and how it is written."""
+"""The conversion of half precision to float32: which operators, at which price, and the rewrite."""
 
 from __future__ import annotations
 
@@ -23,53 +23,53 @@ from graphopt_passes.shared import Shared
 
 _BRAIN, _SINGLE = TensorProto.BFLOAT16, TensorProto.FLOAT
 _MOST = 1 << 30
-"""Bytes of weights in float32. A model whose weights would take more stays as it is."""
+"""The most bytes of weights in float32; a model whose weights would take more stays as it is."""
 _GROWTH = 2
-"""How many times their size that is."""
+"""The factor by which weights grow."""
 _TIE = 1e-3
 _KNOWN = {
     (kind, float(kind.type(each))): each
     for kind in (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
     for each in (sqrt(2), sqrt(0.5), sqrt(2 / pi), 0.044715)
 }
-"""Numbers that activations are known by, by what half precision leaves of them: rules look for them in float32."""
+"""Constants by which rules recognize activations in float32, by their values in half precision."""
 _MOVING = MOVES | {
     "Cast", "Compress", "DequantizeLinear", "GatherElements", "GatherND", "ReverseSequence", "ScatterElements",
     "ScatterND", "Shape", "Size", "TensorScatter", "Where",
 }  # fmt: skip
-"""Operators that have kernels for both types; all but one compute nothing of floats."""
+"""Operators that have kernels for both types; all but one do no arithmetic on floats."""
 _NO_BRAIN = frozenset({
     "Attention", "DepthToSpace", "DequantizeLinear", "Expand", "Size", "SpaceToDepth", "Tile", "Where",
     "com.microsoft::RotaryEmbedding",
 })  # fmt: skip
-"""Those of all that have them for float16 which have none for bfloat16: in that they do not even load."""
+"""Operators with kernels for float16 and none for bfloat16, in which they do not even load."""
 _BRAIN_ALONE = frozenset({"com.microsoft::GroupQueryAttention", "com.microsoft::MatMulNBits"})
-"""Operators of ONNX Runtime that stay in float16, whose kernels are as fast, and have none for bfloat16."""
+"""Operators of ONNX Runtime that stay in float16, for which their kernels are as fast, and have none for bfloat16."""
 _PER_KEY, _PER_SCORE = 0.8, 1 / 32
-"""What `Attention` takes longer in half precision for each element of its keys, and that times the rows of its queries:
-in elements that are cast, of heads of 64 (a row and 1024 positions of 8 heads: 811 us, 723 in float32, 1424 with the
-casts of a cache; 64 rows without a cache 1290, 852 and 1013)."""
+"""The extra time of `Attention` in half precision for each element of its keys, and for each of these and row of its
+queries, in units of a cast element, with heads of 64 (a row and 1024 positions of 8 heads: 811 us, 723 in float32, 1424
+with the casts of a cache; 64 rows without a cache 1290, 852 and 1013)."""
 _CONTRIB = frozenset({
     "com.microsoft::Attention", "com.microsoft::BiasGelu", "com.microsoft::EmbedLayerNormalization",
     "com.microsoft::FastGelu", "com.microsoft::FusedMatMul", "com.microsoft::Gelu", "com.microsoft::MultiHeadAttention",
     "com.microsoft::QuickGelu", "com.microsoft::SkipLayerNormalization",
     "com.microsoft::SkipSimplifiedLayerNormalization", "com.microsoft::RotaryEmbedding", RUNTIMES_OWN,
 })  # fmt: skip
-"""Operators of ONNX Runtime all of whose floats have one type, float32 or half precision."""
+"""Operators of ONNX Runtime whose float operands and results all have one type, float32 or half precision."""
 _ALIKE = frozenset({"com.microsoft::RotaryEmbedding", RUNTIMES_OWN})
-"""Those of them whose kernels for both types take the same time (21 us for 64 rows of 1024): casts decide."""
+"""Those of `_CONTRIB` whose kernels for both types take the same time (21 us for 64 rows of 1024): casts decide."""
 _APART = frozenset({"BitCast", "If", "Loop", "QuantizeLinear", "Scan"})
-"""Operators that stay: a number that is not rounded to float16 may be quantized to the next step."""
+"""Operators that keep their type: a number that is not rounded to float16 may be quantized to the next step."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Wide:
-    """A node as it is in float32.
+    """A node in float32.
 
     Attributes:
         node: the node.
-        places: which of its operands become float32.
-        made: whether each of its outputs does.
+        places: the positions of the inputs that become float32.
+        made: for each output whether it becomes float32.
     """
 
     node: Node
@@ -85,9 +85,9 @@ class _Wide:
 
 
 def widen(graph: Graph, ops: Collection[str], rw: Rewriter) -> None:
-    """Let a graph compute in float32 what it computes in half precision, where that takes the least time.
+    """Convert the nodes of a graph from half precision to float32 where that takes the least time.
 
-    Without one of `ops` among what can be in float32 nothing is gained.
+    Nothing is gained unless one of `ops` can be in float32.
     """
     doubles = of_normalizations(graph)
     forms = {form.node: form for form in _forms(graph, doubles)}
@@ -99,7 +99,7 @@ def widen(graph: Graph, ops: Collection[str], rw: Rewriter) -> None:
         return
 
     def price(cut: MinimumCut, place: Places, value: Value, maker: int | None, readers: list[Node]) -> None:
-        """A cast for each type in which a value is wanted and not made."""
+        """Charge a cast for each type in which a value is needed and not computed."""
         if (value.dtype in HALF_TYPES or value in doubles) and not value.is_const:
             wanted = bool(value.output_count) or len(readers) < len(value.users)
             price_change(cut, place, count(value.shape or ()), maker, readers, wanted=wanted)
@@ -113,7 +113,7 @@ def widen(graph: Graph, ops: Collection[str], rw: Rewriter) -> None:
 
 
 def _forms(graph: Graph, doubles: set[Value]) -> Iterator[_Wide]:
-    """The nodes that can compute in float32 what they compute in half precision, or for it in float64."""
+    """The nodes that can compute in float32 instead of half precision, or of float64 between casts from and to it."""
 
     def is_narrowed(value: Value | None) -> bool:
         return value in doubles or _is_half(value)
@@ -135,7 +135,7 @@ def _is_contrib(node: Node) -> bool:
 
 
 def _is_deterministic(node: Node) -> bool:
-    """Whether it is, or writes into no cache of its caller: the cache is cast."""
+    """Whether a node is deterministic once its cache is cast, so that it writes into no cache of its caller."""
     return node.op in _BRAIN_ALONE or is_deterministic(node)
 
 
@@ -148,7 +148,7 @@ def _is_half(value: Value | None) -> bool:
 
 
 def _may_be_wide(node: Node) -> bool:
-    """Whether operands in half precision may be float32 by their type parameters, which such results share."""
+    """Whether the type parameters of half-precision operands, which such results share, allow float32."""
     if _is_contrib(node):
         return True
     known = parameters(node.op_type, "", node.graph.opset())
@@ -156,18 +156,18 @@ def _may_be_wide(node: Node) -> bool:
         [at for value, at in paired(values, each) if _is_half(value)]
         for values, each in zip((node.inputs, node.outputs), known, strict=True)
     )
-    # That of what DequantizeLinear gives has a name of its own since opset 23, and is that of the scale before.
+    # The result of DequantizeLinear has a type parameter of its own since opset 23, and that of the scale before.
     names = {at.name for at in read} | ({at.name for at in given} if node.op == "DequantizeLinear" else set())
     return bool(read) and all(at.name in names for at in given) and all(_SINGLE in at.allowed for at in read)
 
 
 def _are_tensors(node: Node) -> bool:
-    """Whether every element type is known: no sequence keeps the old one, and nothing unknown stands beside another."""
+    """Whether every element type is known: no sequence keeps the old type, and no unknown type mixes with float32."""
     return all(x.dtype is not None for x in (*node.inputs, *node.outputs) if x is not None)
 
 
 def _in_singles(node: Node) -> bool:
-    """Whether no attribute has it compute in another type than float32."""
+    """Whether no attribute makes a node compute in another type than float32."""
     types = {node.attr("stash_type", _SINGLE), node.attr("softmax_precision", _SINGLE)}
     return types == {_SINGLE} and not node.subgraphs
 
@@ -178,12 +178,12 @@ def _weights(forms: Iterable[_Wide]) -> Iterator[int]:
 
 
 def _price(node: Node) -> tuple[float, float]:
-    """What a node costs in half precision, and in float32."""
+    """The cost of a node in half precision, and in float32."""
     if node.op in (_NO_BRAIN | _BRAIN_ALONE) and _has_brain(node):
         return INFINITE, 0.0
     if node.op in _ALIKE or (node.op in _MOVING and node.attr("reduction", "none") == "none"):
         return 0.0, _TIE
-    if node.op == "Attention":  # the one kernel for both types that goes through what may be much larger, a cache
+    if node.op == "Attention":  # alone has kernels for both types and reads a cache, which may be much larger
         rows = count((node.operand(0).shape or ())[-2:-1])
         keys = sum(count(x.shape or ()) for x in node.inputs[1:5:3] if x is not None)
         return keys * (_PER_KEY + rows * _PER_SCORE), 0.0
@@ -191,9 +191,9 @@ def _price(node: Node) -> tuple[float, float]:
 
 
 class _Writer(Shared):
-    """Writes nodes in float32, and casts where others read what they make.
+    """Writes nodes in float32, and casts of their results for other readers.
 
-    Values in float32 are shared by those in half precision that they stand for.
+    The readers of a value share its form in float32.
     """
 
     def write(self, form: _Wide) -> None:
@@ -225,8 +225,8 @@ class _Writer(Shared):
         return self.rw.outputs(len(node.outputs), node.op_type, *inputs, domain=node.domain, **attrs)
 
     def _cast(self, form: _Wide, inputs: list[Value | None]) -> Sequence[Value]:
-        """A `Cast` from or to half precision, or nothing where both sides are float32."""
+        """A `Cast` from or to half precision, or none if both sides are float32."""
         x = inputs[0]
         assert x is not None
-        attrs = {"to": _SINGLE} if form.made[0] else form.node.attrs  # how a byte is rounded is stated as well
+        attrs = {"to": _SINGLE} if form.made[0] else form.node.attrs  # includes the rounding mode of float8
         return [x if x.dtype == attrs["to"] else self.rw.op("Cast", x, **attrs)]

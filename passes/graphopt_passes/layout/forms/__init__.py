@@ -1,4 +1,4 @@
-"""The second phase: the blocked form of each operator, a family a file."""
+"""The second phase: the blocked form of each operator, one file per family."""
 
 from __future__ import annotations
 
@@ -46,4 +46,4 @@ FORMS: dict[str, Callable[[Node, Known], Form]] = {
     **dict.fromkeys(COMBINED, combined),
     **dict.fromkeys(ELEMENTWISE, unary),
 }
-"""Readers by operator, which decline what cannot be blocked."""
+"""The function that reads the form of each operator; it declines nodes that cannot be blocked."""

@@ -1,4 +1,4 @@
-"""Images that a Transpose brings from and to channels last: the reorders do that as well."""
+"""Transposes of images from and to channels last, which reorders can do as well."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphopt_passes.layout.lanes import ZERO
 
 
 def _as_transpose(form: Form, costs: Costs) -> Price:
-    """As much as the transpose, but for the padding."""
+    """The price of the transpose, in blocks with padding."""
     layout = form.gives[0] if form.gives else costs.layout(form.operands[0])
     elements = sum(layout) * pixels(form.sizes, sum(layout))
     return costs.passes(elements, elements * costs.waste(layout), 3)

@@ -1,4 +1,4 @@
-"""An image and one number for each channel, or for each pixel: constants, and gates that come at run time."""
+"""An image and one number per channel, or per pixel: constants, and gates computed at run time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GATED = frozenset({"Add", "Max", "Min", "Mul", "Sub"})
 
 @dataclass(eq=False)
 class ChannelAffine(Convolving):
-    """A scale and a shift, or None, for each channel: a depthwise 1x1 convolution."""
+    """A scale and possibly a shift per channel: a depthwise 1x1 convolution."""
 
     label = "1x1 depthwise"
 
@@ -41,7 +41,7 @@ class ChannelAffine(Convolving):
 
 
 def per_channel(node: Node, known: Known) -> ChannelAffine:
-    """The form of a Mul, Add, Sub or Div by a constant for each channel."""
+    """The form of a Mul, Add, Sub or Div by one constant per channel."""
     if node.op not in ("Mul", "Add", "Sub", "Div"):
         raise Decline
     for index, (image, other) in enumerate((node.operands, node.operands[::-1])):
@@ -54,14 +54,14 @@ def per_channel(node: Node, known: Known) -> ChannelAffine:
         if node.op in ("Add", "Sub"):
             shift = numbers if node.op == "Add" else -numbers
             return _affine(node, known, (image, layout), np.ones_like(numbers), shift)
-        with np.errstate(all="ignore"):  # what is not finite is declined
+        with np.errstate(all="ignore"):  # numbers that are not finite are declined
             scale = numbers if node.op == "Mul" else (1 / numbers.astype(np.float64)).astype(np.float32)
         return _affine(node, known, (image, layout), scale, None)
     raise Decline
 
 
 def batch_normalization(node: Node, known: Known) -> ChannelAffine:
-    """The form of a BatchNormalization of constant statistics."""
+    """The form of a BatchNormalization with constant statistics."""
     x, layout = known.image(node)
     arrays = [v.const() if v is not None else None for v in node.inputs[1:5]]
     name = node.result.name
@@ -70,7 +70,7 @@ def batch_normalization(node: Node, known: Known) -> ChannelAffine:
     if node.attr("training_mode", 0) or any(v is not None and v.uses for v in node.outputs[1:]):
         raise Decline("{} is in training mode", name)
     gamma, beta, mean, variance = (a.astype(np.float64) for a in arrays if a is not None)
-    with np.errstate(all="ignore"):  # what is not finite is declined
+    with np.errstate(all="ignore"):  # numbers that are not finite are declined
         scale = gamma / np.sqrt(variance + float(node.attr("epsilon", 1e-5)))
         shift = (beta - mean * scale).astype(np.float32)
         return _affine(node, known, (x, layout), scale.astype(np.float32), shift)
@@ -86,14 +86,14 @@ def _affine(
 
 
 class Gate(Convolving):
-    """One gate for all images, as weight or bias of a depthwise convolution."""
+    """One gate for all images of a batch, as weight or bias of a depthwise convolution."""
 
     @property
     def title(self) -> str:
         return "gate as weight" if self.node.op == "Mul" else "gate as bias"
 
     def build(self, emit: Emitter, group: Group) -> Built:
-        """The gate is blocked, too; its numbers are in the order of the lanes."""
+        """The gate is blocked, too; its numbers are in lane order."""
         image, layout, _ = emit.enter(self.operands[0])
         gate = emit.enter(self.operands[1], layout).value
         rw, width = emit.rw, emit.lanes(layout)
@@ -107,7 +107,7 @@ class Gate(Convolving):
 
 
 def _spread_gate(node: Node, image: Value, gate: Value, sizes: Sizes, emit: Emitter) -> Built:
-    """The operator on an image and a gate for each image of the batch, spread over it."""
+    """The operator on an image and a gate for each image of the batch, upsampled to its size."""
     x, layout, _ = emit.enter(image)
     numbers = emit.enter(gate, layout).value
     spread = emit.op("Upsample", numbers, scales=(1, 1, *sizes[1:]), mode="nearest")
@@ -116,7 +116,7 @@ def _spread_gate(node: Node, image: Value, gate: Value, sizes: Sizes, emit: Emit
 
 
 def channel_gate(node: Node, known: Known, images: list[Value]) -> Form | None:
-    """The form of an image and one number for each of its channels."""
+    """The form of an operator on an image and one number per channel."""
     if node.op not in GATED or known.layout(images[0]) != known.layout(images[1]):
         return None
     sizes = [known.sizes(v) for v in images]
@@ -137,7 +137,7 @@ def channel_gate(node: Node, known: Known, images: list[Value]) -> Form | None:
 
 
 def pixel_gate(node: Node, known: Known, images: list[Value]) -> Written | None:
-    """The form of an operator on an image and one number for each pixel."""
+    """The form of an operator on an image and one number per pixel."""
     if node.op not in GATED:
         return None
     for image, gate in (images, images[::-1]):
@@ -159,16 +159,16 @@ def pixel_gate(node: Node, known: Known, images: list[Value]) -> Written | None:
 
 
 def _price(form: Form, costs: Costs) -> Price:
-    """A pass over the image, one over the spread gate, and two Reshape."""
+    """The price of a pass over the image, one over the spread gate, and two Reshape."""
     plain, blocked = form.passes(costs, 2)
     spread = costs.passes(0, form.elements() / sum(form.gives[0]) * costs.block, 2)[1]
     return plain, blocked + spread + RESHAPES * costs.rates.start
 
 
 def _gated(node: Node, image: Value, gate: Value, sizes: Sizes, emit: Emitter) -> Built:
-    """The gate in every lane of one block, by a 1x1 convolution with ones; it meets all blocks of the image alike.
+    """A 1x1 convolution with ones copies the gate to every lane of one block, which broadcasts to all blocks.
 
-    Where there is one block only, its padding lanes get zeros.
+    If there is only one block, its padding lanes get zeros.
     """
     source, layout, _ = emit.enter(image)
     block, rw, is_first = emit.block, emit.rw, emit.now(image) is node.inputs[0]

@@ -1,6 +1,6 @@
-"""Transposed convolutions in blocks: convolutions of all results within a stride, which are then put in order.
+"""Transposed convolutions in blocks: convolutions for all positions within a stride, whose results are interleaved.
 
-The places within the stride move into rows and columns by a `Transpose` of whole rows of a block.
+A `Transpose` of whole rows of a block moves the positions within the stride into rows and columns.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _COLUMNS, _COLUMNS_IN_A_ROW = (0.2e-3, 1.0e-3), 0.15e-3
 """Microseconds for each product that is added to a result in NCHW: in the cache, out of it, with a stride of one."""
 
 _IN_ORDER = (0.55e-3, 1.25e-3)
-"""Microseconds to move a result of a blocked one to its place: in the cache, and out of it."""
+"""Microseconds to move an element of a blocked result to its place: in the cache, and out of it."""
 
 _NEAR = 3e5
-"""Elements that stay in the cache."""
+"""The most elements that stay in the cache."""
 
 
 @dataclass(eq=False)
@@ -51,7 +51,7 @@ class TransposedConvolution(Convolving):
         return self.node.operand(1)
 
     def price(self, costs: Costs) -> Price:
-        """A product and the sum of its columns, or convolutions and the order of their results."""
+        """Time of a product and the sums of its columns, and of convolutions and the interleaving of their results."""
         tensor, rates, phases = self.weight.constant_tensor, costs.rates, self.phases
         assert tensor is not None
         inputs, outputs, *kernel = tensor.dims
@@ -106,7 +106,7 @@ class TransposedConvolution(Convolving):
         return out
 
     def _in_order(self, emit: Emitter, out: Value) -> Value:
-        """The places moved into rows and columns, and the margins cut off."""
+        """Interleave the positions within the stride in rows and columns, and cut off the margins."""
         rw, block, phases = emit.rw, emit.block, self.phases
         rows, columns = phases.rows, phases.columns
         cut = [(at, axis.skip, -axis.tail) for at, axis in ((2, rows), (3, columns)) if axis.skip or axis.tail]
@@ -151,7 +151,7 @@ def transposed_convolution(node: Node, known: Known) -> TransposedConvolution:
 
 
 def _shaped(emit: Emitter, value: Value, *dims: Value | int) -> Value:
-    """The value with the batch as it is and other dims, some of which are computed."""
+    """The value reshaped to its batch and other dims, some of which may be computed."""
     parts = [0, *dims]
     shape: Any = np.array(parts, np.int64) if all(isinstance(dim, int) for dim in parts) else None
     if shape is None:
@@ -161,7 +161,7 @@ def _shaped(emit: Emitter, value: Value, *dims: Value | int) -> Value:
 
 
 def _open_size(emit: Emitter, value: Value, axis: int, change: tuple[int, int]) -> Value:
-    """A dynamic size of a value, times a number and less another, as a list of one."""
+    """A dynamic size of a value, times one number and minus another, as a list of one."""
     rw, (times, less) = emit.rw, change
     size = rw.op("Gather", rw.op("Shape", value), np.array([axis], np.int64), axis=0)
     if times != 1:

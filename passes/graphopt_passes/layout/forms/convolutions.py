@@ -1,4 +1,4 @@
-"""Convolutions: dense ones, those of groups of whole blocks, and depthwise ones."""
+"""Convolutions: dense, grouped in whole blocks, and depthwise."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _KEPT = (*SETTINGS, "activation", "activation_params")
 
 @dataclass(eq=False)
 class _Convolution(Convolving):
-    """What all convolutions have in common.
+    """The base of all convolutions.
 
     Attributes:
         group: number of groups of channels.
-        merge: how many of these the blocked form makes one, with zeros between them.
+        merge: how many groups the blocked form merges into one, with zeros between them.
         is_depthwise: whether each channel is a group of its own.
     """
 
@@ -44,7 +44,7 @@ class _Convolution(Convolving):
 
     @property
     def inputs_per_group(self) -> int:
-        """Channels that the kernel reads, of groups that are merged."""
+        """Channels that the kernel reads, after groups are merged."""
         return self.weight.size(1) * self.merge
 
     def merged(self, array: Array) -> Array:
@@ -63,7 +63,7 @@ class _Convolution(Convolving):
         return weights.lanes(costs.known.layout(self.operands[0]) or (inputs,), costs.block)
 
     def price(self, costs: Costs) -> Price:
-        """Multiplications, what is moved, and in NCHW the activation that it has already."""
+        """Time of multiplications and memory traffic, and in NCHW of the activation that it already has."""
         tensor = self.weight.constant_tensor
         assert tensor is not None
         outputs, per_group, *kernel = tensor.dims
@@ -80,7 +80,7 @@ class _Convolution(Convolving):
 
 
 class Dense(_Convolution):
-    """A convolution over all channels; of fewer than a block it reads NCHW."""
+    """A convolution over all channels; if these are fewer than a block it reads NCHW."""
 
     label = "conv"
     mixes = True
@@ -112,7 +112,7 @@ class Dense(_Convolution):
 
 
 class Grouped(_Convolution):
-    """A convolution of groups whose channels are whole blocks, the last of all but for its end."""
+    """A convolution of groups whose channels are whole blocks, except for the end of the last group."""
 
     label = "grouped"
     mixes = True
@@ -153,11 +153,11 @@ class Depthwise(_Convolution):
 
 
 _FOURS = 4
-"""Channels that the runtime's reorders take at a time."""
+"""The runtime's reorders take channels in multiples of this."""
 
 
 def image_and_kernel(node: Node, outputs: int) -> tuple[Value, Tensor]:
-    """The image and kernel of a 2-D convolution; kernel and bias, along its axis `outputs`, are constant."""
+    """The image and the kernel of a 2-D convolution; kernel and bias, along kernel axis `outputs`, are constant."""
     x, w, b = node.operand(0), node.operand(1), node.input(2)
     tensor = w.constant_tensor
     if tensor is None and w.rank == 4:
@@ -209,12 +209,12 @@ def _sums_windows(weight: Array) -> bool:
 
 
 def times_zero(lanes: Lanes) -> Lanes:
-    """What a depthwise convolution, whose weights are zero there, makes of padding lanes."""
+    """The padding lanes after a depthwise convolution, whose weights are zero there."""
     return ZERO if lanes.bounded else ANYTHING
 
 
 def _fused(form: Form, known: Known) -> Form:
-    """The form of a FusedConv, with the residual that it adds and its activation."""
+    """The form of a FusedConv, with its residual and its activation."""
     residual = form.node.input(3)
     if residual is not None:
         if known.layout(residual) != form.gives[0]:

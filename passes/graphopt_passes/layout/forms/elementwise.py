@@ -1,4 +1,4 @@
-"""Elementwise operators: of one image, of several of one shape, x * Sigmoid(x), and PRelu."""
+"""Elementwise operators: on one image, on several of one shape, `x * Sigmoid(x)`, and PRelu."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Elementwise(Form):
     label = "elementwise"
 
     def __post_init__(self) -> None:
-        """A convolution may take it in, as an activation or as a sum of two images."""
+        """A convolution may absorb it, as an activation or as a sum of two images."""
         self.activation = activation_of(self.node)
         self.is_sum = self.node.op in ("Add", "Sum") and len(self.operands) == len(self.node.inputs) == 2
 
@@ -38,7 +38,7 @@ class Elementwise(Form):
             # Convolutions in NCHW apply the common activations, too, in a second pass.
             common = self.node.op in _FUSED_IN_NCHW
             return (self.second_pass(costs) if common else plain), 0.0
-        # A sum costs the convolution another input to read.
+        # A sum makes the convolution read another input.
         return plain, 0.5 * (blocked - costs.rates.start) if self.fused == "residual" else blocked
 
     def build(self, emit: Emitter, group: Group) -> Built:
@@ -55,7 +55,7 @@ def entered_alike(emit: Emitter, operands: Sequence[Value]) -> list[Blocked]:
 
 
 def unary(node: Node, known: Known) -> Form:
-    """The blocked form of an operator of one image, and of numbers."""
+    """The blocked form of an operator on one image, whose other operands are numbers."""
     x, layout = known.image(node)
     if any(v is not None and not is_number(v) for v in node.inputs[1:]):
         raise Decline
@@ -86,7 +86,7 @@ def combined(node: Node, known: Known) -> Form:
 
 
 def _gated(node: Node, known: Known) -> Written | None:
-    """The form of a Mul that computes x * Sigmoid(x), where nothing else reads the Sigmoid."""
+    """The form of a Mul that computes `x * Sigmoid(x)`, if nothing else reads the Sigmoid."""
     if node.op != "Mul":
         return None
     for gate, x in (node.operands, node.operands[::-1]):
@@ -111,15 +111,15 @@ def _silu(x: Value, emit: Emitter) -> Built:
 
 
 def _spelled_out(form: Form, costs: Costs) -> Price:
-    """What stays in NCHW is spelled out later, in four operators instead of three."""
+    """The price; in NCHW it is written out later, in four operators instead of three."""
     plain, blocked = form.passes(costs, 2)
     return 5 * plain, 4 * blocked
 
 
 def prelu(node: Node, known: Known) -> Form:
-    """The blocked form of a PRelu with a constant slope for each channel, as Relu(x) + slope * Min(x, 0).
+    """The blocked form of a PRelu with a constant slope per channel, as `Relu(x) + slope * Min(x, 0)`.
 
-    The second term is a depthwise convolution, the first its residual: both are faster than the kernel of PRelu.
+    The second term is a depthwise convolution, the first its residual: together they are faster than the PRelu kernel.
     """
     x, layout = known.image(node)
     slope = node.operand(1)

@@ -1,4 +1,4 @@
-"""Channels that are joined and divided."""
+"""Concatenation, splitting and slicing of channels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _moved(form: Form, costs: Costs) -> Price:
 
 
 def joined(node: Node, known: Known) -> Written:
-    """The blocked form of a Concat of channels, of any pieces."""
+    """The blocked form of a Concat of channels, with pieces of any size."""
     inputs = node.operands
     layouts = [layout for layout in map(known.layout, inputs) if layout is not None]
     if node.attr("axis") not in (1, -3) or len(layouts) < len(inputs):

@@ -33,14 +33,14 @@ def pooled(node: Node, known: Known) -> Written:
         raise Decline("windows of {} may end behind its padding, where kernels differ", node.result.name)
     sizes, made = known.sizes(x), known.sizes(node.result)
     padded = [before + after for before, after in zip(pool.before, pool.after, strict=True)]
-    # Kernels count the cells of such windows in their own ways.
+    # Kernels differ in how they count the cells of such windows.
     exceeds = [isinstance(s, int) and r > s + p for s, r, p in zip(sizes[1:], pool.reach, padded, strict=True)]
     if any(exceeds) and not pool.same:
         raise Decline("the window is larger than {}", x.name)
     lanes = known.lanes(x) if pool.op == "MaxPool" else known.lanes(x).averaged()
     attrs = {name: node.attrs.get(name) for name in _KEPT}
     if not any(pool.before + pool.after) and not pool.same:
-        # Only in a window larger than the image would anything be included.
+        # Only a window larger than the image would include anything.
         attrs["count_include_pad"] = None
 
     return Written(
@@ -51,10 +51,10 @@ def pooled(node: Node, known: Known) -> Written:
 
 
 def is_planned_otherwise(node: Node) -> bool:
-    """Whether the runtime takes the result of a pool for larger than it is when it plans which values share memory.
+    """Whether the runtime assumes too large a result of a pool when it plans which values share memory.
 
-    Such a model runs by luck, which other values between may change: it fails where a larger one is to follow. Where
-    only `ceil_mode` makes a difference the pool itself becomes blocked, and no run was seen to fail.
+    Such a model runs by luck, which other values may change: it fails if a larger value is to follow. If only
+    `ceil_mode` makes a difference the pool itself becomes blocked, and no run was seen to fail.
     """
     if node.op not in ("AveragePool", "LpPool", "MaxPool"):
         return False
@@ -64,7 +64,7 @@ def is_planned_otherwise(node: Node) -> bool:
 
 
 def _sees_data(pool: Pool, sizes: Sizes, made: Sizes) -> bool:
-    """Whether no window lies in the padding altogether."""
+    """Whether no window lies entirely in the padding."""
     for axis, (size, results) in enumerate(zip(sizes[1:], made[1:], strict=True)):
         if pool.dilations[axis] > 1 and not (isinstance(size, int) and pool.dilations[axis] <= size):
             return False
@@ -84,7 +84,7 @@ def _read_once(form: Form, costs: Costs) -> Price:
 
 
 def _price_of_row(form: Form, costs: Costs) -> Price:
-    """A row leaves the blocks and is flattened, two operators more; in NCHW there is one."""
+    """The price; in blocks the row is reordered and flattened by two more operators, in NCHW there is one."""
     plain, blocked = _read_once(form, costs)
     return plain, blocked + 2 * costs.rates.start
 

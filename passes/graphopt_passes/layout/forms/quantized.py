@@ -18,13 +18,13 @@ from graphopt_passes.layout.lanes import Lanes
 
 _CONVOLUTIONS = ("Conv", "ConvTranspose", "com.microsoft::FusedConv")
 _PASSES = 3
-"""Both operators read and write an image, of which one is of floats each time."""
+"""Passes over memory: each of the two operators reads and writes an image, one of them of floats."""
 
 
 def rounded(node: Node, known: Known) -> Written:
-    """The blocked form of a pair of operators that quantize an image as a whole, and dequantize it.
+    """The blocked form of a pair of operators that quantize an image per tensor, and dequantize it.
 
-    Bytes are left to operators on these, which are made after the layout.
+    Bytes are left to operators on bytes, which are made after the layout.
     """
     quantize = node.operand(0).sole_source("QuantizeLinear", "com.microsoft::QuantizeLinear", reader=node)
     x = quantize.operand(0)
@@ -44,12 +44,12 @@ def rounded(node: Node, known: Known) -> Written:
 
 
 def _multiplies_floats(user: Node) -> bool:
-    """Whether a product takes floats, whatever its first operand was dequantized from."""
+    """Whether a product takes floats, even if its first operand was dequantized."""
     return user.op in _CONVOLUTIONS and user.operand(1).is_const
 
 
 def _lanes(lanes: Lanes, there: Quantized, back: Quantized) -> Lanes:
-    """What becomes of padding lanes, which are between the ends of the range whatever they were."""
+    """The padding lanes after both operators, which lie within the quantized range in any case."""
     ends = np.iinfo(numpy_type(there.dtype))
     steps = [float(ends.min), float(ends.max)]
     if lanes.bounded:

@@ -13,7 +13,7 @@ _PRICES = {"linear": (1.4e-3, 0.37e-3), "nearest": (0.2e-3, 0.13e-3)}
 
 _ROUNDED = frozenset({"round_prefer_floor", "round_prefer_ceil"})
 _CENTERED = frozenset({"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel"})
-"""With whole factors no pixel center lies between two pixels: rounding finds what floor finds."""
+"""With whole factors no coordinate lies halfway between two pixels: rounding picks what floor picks if asymmetric."""
 
 _LINEAR = {
     "asymmetric": "asymmetric", "align_corners": "align_corners", "half_pixel": "half_pixel",
@@ -43,13 +43,13 @@ def _factors(view: Resize) -> tuple[int, int]:
 
 
 def _coordinates(view: Resize, factors: tuple[int, int]) -> str:
-    """How the blocked operator is to map coordinates to give the same."""
+    """The coordinate mode with which the blocked operator gives the same result."""
     if view.mode == "nearest" and _picks_the_same(view, factors):
         return "asymmetric"
     if view.mode == "linear" and view.coordinates in _LINEAR:
         image = (view.x.shape or (0,) * 4)[2:]
         grown = [d * f if isinstance(d, int) else f for d, f in zip(image, factors, strict=True)]
-        # PyTorch's are those of half_pixel unless an output side is 1.
+        # PyTorch's coordinates are those of half_pixel unless an output side is 1.
         if view.coordinates != "pytorch_half_pixel" or min(grown) > 1:
             return _LINEAR[view.coordinates]
     raise Decline("blocked Upsample has no mode {} with these coordinates", view.mode)
@@ -59,6 +59,6 @@ def _picks_the_same(view: Resize, factors: tuple[int, int]) -> bool:
     """Whether nearest picks the same pixels as with asymmetric coordinates and floor."""
     if view.coordinates in _CENTERED:
         return view.rounding in _ROUNDED
-    # Halfway between two pixels at most, and then the lower one.
+    # With factors up to 2 a coordinate is at most halfway between two pixels, and then the lower one is taken.
     floors = view.rounding == "floor" or (view.rounding == "round_prefer_floor" and max(factors) <= 2)
     return view.coordinates == "asymmetric" and floors

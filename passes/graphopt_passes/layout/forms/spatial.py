@@ -1,4 +1,4 @@
-"""Padding and cutting images along batch, height and width."""
+"""Padding and cropping of images along batch, height and width."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphopt_passes.layout.known import Known
 from graphopt_passes.layout.lanes import number
 
 _AXES = (0, 2, 3)
-"""Those that a blocked value, and its view, have where NCHW has them."""
+"""The axes that a blocked value, and its view, have in the same position as NCHW."""
 
 
 def padded(node: Node, known: Known) -> Written:
@@ -33,7 +33,7 @@ def padded(node: Node, known: Known) -> Written:
 
 
 def cropped(node: Node, known: Known) -> Written:
-    """The blocked form of a Slice of other axes than the channels."""
+    """The blocked form of a Slice along axes other than the channels."""
     x, layout = known.image(node)
     axes = cut_axes(node)
     if any(axis not in _AXES for axis in axes):
@@ -47,7 +47,7 @@ def cropped(node: Node, known: Known) -> Written:
 
 
 def cut_axes(node: Node) -> list[int]:
-    """The constant axes along which a Slice cuts an image, counted from the first."""
+    """The constant axes along which a Slice cuts an image, counted from the front."""
     axes = Slice.axes_of(node)
     if not axes or not all(-4 <= axis < 4 for axis in axes):
         raise Decline
