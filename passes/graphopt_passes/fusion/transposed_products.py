@@ -27,8 +27,8 @@ class FuseTransposesAroundMatmul(OpRule):
     """Replace `(x^T W)^T` with `W^T x`, removing the `Transpose` nodes before and after matrix products.
 
     The token-mixing layers of MLP mixers are exported like this. Activations, arithmetic with constants and more
-    products may lie between; nothing else may read the intermediate values. Not at
-    level `basic`: quantizers take only a constant right operand for a weight.
+    products may lie between; nothing else may read the intermediate values. Not at level
+    `basic`: quantizers take only a constant right operand for a weight.
     """
 
     # No pattern: there may be any number of operators between the first `Transpose` and the last.
