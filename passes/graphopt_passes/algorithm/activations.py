@@ -1,4 +1,4 @@
-"""Activations and powers whose kernels call a general function for each element."""
+"""Activations and powers whose kernels call a scalar math function for each element."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from graphopt_passes.fusion.rectifiers import check_slope
 from graphopt_passes.reach import is_positive
 
 _FLAT = 20.0
-"""Above it the hyperbolic tangent of `Softplus` is 1 in float32."""
+"""For x above this, tanh(softplus(x)) rounds to 1 in float32."""
 
 
 class ConvertMishToExp(Weighed, PatternRule):
-    """Compute `Mish`, `x * tanh(log(1 + exp(x)))`, by one `Exp`.
+    """Replace `Mish`, `x * tanh(log(1 + exp(x)))`, with an equivalent form that needs one `Exp`.
 
-    With `n = exp(x) * (exp(x) + 2)` it is `x * n / (n + 2)`. The kernel of `Softplus`, and that of `Mish`, calls a
-    logarithm for each element.
+    With `n = exp(x) * (exp(x) + 2)`, `Mish(x) = x * n / (n + 2)`. The kernels of `Softplus` and `Mish` call a logarithm
+    for each element.
     """
 
     opsets = "8-"
@@ -33,7 +33,7 @@ class ConvertMishToExp(Weighed, PatternRule):
         return Either(op.Mul(x, op.Tanh(op.Softplus(x))), op.Mish(x))
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        """Large operands are held where their power is finite and the quotient is 1."""
+        """Clamp x from above, so that exp(x) stays finite; there the quotient is 1 already."""
         size = size_of(m.x)
         self.weigh(rw, {"kernel": 1, "softplus": size}, {"kernel": 6, "element": 6 * size})
         power = rw.op("Exp", rw.op("Min", m.x, np.array(_FLAT, np.float32)))
@@ -43,10 +43,10 @@ class ConvertMishToExp(Weighed, PatternRule):
 
 
 class ConvertSoftplusToLog(Weighed, OpRule):
-    """Compute `Softplus` by `Exp` and `Log` as operators of their own, which work on many elements at a time.
+    """Replace `Softplus` with separate `Exp` and `Log` operators, whose kernels are vectorized.
 
-    With `u = exp(-|x|)` and `w = 1 + u` it is `max(x, 0) + log(w) - ((w - 1) - u) / w`, where the quotient makes up for
-    what rounding took from `u`.
+    With `u = exp(-|x|)` and `w = 1 + u`, `Softplus(x) = max(x, 0) + log(w) - ((w - 1) - u) / w`: the quotient corrects
+    for the rounding error of `1 + u`.
     """
 
     ops = ("Softplus",)
@@ -66,9 +66,9 @@ class ConvertSoftplusToLog(Weighed, OpRule):
 
 
 class ConvertEluToExp(Weighed, OpRule):
-    """Compute `Elu`, and `Celu` with an alpha of 1, as the larger one of `x` and `alpha * (exp(min(x, 0)) - 1)`.
+    """Replace `Elu`, and `Celu` with an alpha of 1, with `max(x, alpha * (exp(min(x, 0)) - 1))`.
 
-    Below zero the curve is above its tangent for an alpha of at most 1.
+    For `0 < alpha <= 1`, `alpha * (exp(x) - 1) >= x` holds for all `x <= 0`.
     """
 
     ops = ("Celu", "Elu")
@@ -89,7 +89,7 @@ class ConvertEluToExp(Weighed, OpRule):
 
 
 class ConvertSeluToExp(Weighed, OpRule):
-    """Compute `Selu` as the sum of what is above zero and of `alpha * (exp(min(x, 0)) - 1)`, both times `gamma`."""
+    """Replace `Selu` with `gamma * relu(x) + gamma * alpha * (exp(min(x, 0)) - 1)`."""
 
     ops = ("Selu",)
     opsets = "8-"
@@ -98,7 +98,7 @@ class ConvertSeluToExp(Weighed, OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         x, alpha, gamma = node.operand(0), float(node.attr("alpha", 1.67326319)), float(node.attr("gamma", 1.05070102))
         size = floats(x)
-        # Above zero what is below is zero times this: it has to be finite, not only the two numbers.
+        # For x > 0 the second term is 0 * scale: alpha * gamma must be finite, not only both factors.
         scale = narrowed(np.array(alpha * gamma), np.dtype(np.float32), "factors")
         self.weigh(rw, {"kernel": 1, "selu": size}, {"kernel": 7, "element": 7 * size})
         power = rw.op("Exp", rw.op("Min", x, np.array(0, np.float32)))
@@ -108,9 +108,9 @@ class ConvertSeluToExp(Weighed, OpRule):
 
 
 class ConvertShrinkToClip(Weighed, OpRule):
-    """Compute a soft `Shrink`, with a bias of its threshold, as `x - clip(x, -lambd, lambd)`.
+    """Replace a soft `Shrink`, whose bias equals its threshold, with `x - clip(x, -lambd, lambd)`.
 
-    A NaN, which the kernel makes 0, stays one.
+    The kernel maps NaN to 0; the new form keeps it.
     """
 
     ops = ("Shrink",)
@@ -128,9 +128,9 @@ class ConvertShrinkToClip(Weighed, OpRule):
 
 
 class FuseClipIntoHardSigmoid(Weighed, PatternRule):
-    """Recognize `x * clip(x + 3, 0, 6) / 6` as a product with `HardSigmoid`.
+    """Replace `x * clip(x + 3, 0, 6) / 6` with `x * HardSigmoid(x)`.
 
-    What overflows before it is divided by 6 does not any more.
+    A product that overflowed before the division by 6 is finite now.
     """
 
     opsets = "11-"
@@ -149,14 +149,14 @@ class FuseClipIntoHardSigmoid(Weighed, PatternRule):
 
 
 _SMALLEST = 1 << 14
-"""Elements below which the kernel foresees which of them are negative."""
+"""Number of elements below which branch prediction learns their signs, so that the kernel is fast."""
 
 
 class ConvertPreluToMin(Weighed, OpRule):
-    """Spell out a `PRelu` as Relu(x) + slope * Min(x, 0).
+    """Replace `PRelu` with `relu(x) + slope * min(x, 0)`.
 
-    ONNX Runtime's kernel looks up the slope for each element; the four operators take a ninth of its time. What is in
-    the blocked layout by then has a form of its own.
+    ONNX Runtime's kernel looks up the slope for each element; the four operators take a ninth of its time. A `PRelu`
+    that is already in blocked layout has its own form.
     """
 
     ops = ("PRelu",)
@@ -198,14 +198,14 @@ _WRITTEN: dict[float, tuple[_Made, int]] = {
     1.5: (lambda rw, x: rw.op("Mul", x, rw.op("Sqrt", x)), 2),
     -0.5: (lambda rw, x: rw.op("Reciprocal", rw.op("Sqrt", x)), 2),
 }
-"""How powers are computed, and in how many passes."""
+"""Exponent: the function that writes the power, and its number of elementwise operators."""
 
 
 class ConvertPowToProducts(Weighed, OpRule):
-    """Compute a power with an exponent of 2, 4, -1, -2, 1/2, 3/2 or -1/2 by `Mul`, `Sqrt` and `Reciprocal`.
+    """Replace `Pow` with an exponent of 2, 4, -1, -2, 1/2, 3/2 or -1/2 with `Mul`, `Sqrt` and `Reciprocal`.
 
-    ONNX Runtime calls the general function unless the exponent is 2 or 3, and its loop for squares is slower than
-    `Mul`. For halves the operand must never be negative: a root of minus infinity is no number, but a power of it is.
+    ONNX Runtime calls the general `pow` unless the exponent is 2 or 3, and its loop for squares is slower than `Mul`.
+    Half-integer exponents require x >= 0 (and no -0.0): `sqrt(-inf)` is NaN, but `pow(-inf, 0.5)` is not.
     """
 
     ops = ("Pow",)

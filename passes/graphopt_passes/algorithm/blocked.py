@@ -1,10 +1,10 @@
-"""Blocked convolutions by Winograd's algorithm: what can be computed so, in which operators, without leaving blocks.
+"""Winograd convolution in blocked layout: which layers qualify, and the operators that compute them.
 
-A blocked value is [C / b, H, W, b] in memory, and a row of b numbers, one pixel of one block, is what `Gather` moves.
-Tiles are rows too: [a * a, C / b, tiles, b] goes through the input transform as two matrix products, is multiplied with
-the weights by a 1x1 convolution of a * a groups, and comes out of the output transform, a matrix product with bias and
-activation, as [m * m, K / b, tiles, b]. A `Gather` makes an image of that, or the tiles of the next layer. A row of
-zeros serves as padding. Kernels of one row or column have one matrix product for each transform.
+A blocked value is [C / b, H, W, b] in memory. `Gather` moves rows of b numbers: one pixel of one channel block.
+Tiles are rows too: the input transform computes [a * a, C / b, tiles, b] by two matrix products, a 1x1 convolution of
+a * a groups multiplies that with the weights, and the output transform, a matrix product with bias and activation,
+computes [m * m, K / b, tiles, b]. A `Gather` of these rows forms the image, or the tiles of the next layer. A row of
+zeros serves as padding. For kernels of one row or column, each transform is one matrix product.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from graphopt_passes.shared import Shared
 FLOAT = TensorProto.FLOAT
 
 FUSED = ("Relu", "LeakyRelu", "Sigmoid", "Tanh")
-"""Activations that `FusedGemm` has."""
+"""Activations that `FusedGemm` supports."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockedLayer(Layer):
-    """A blocked convolution with a kernel that the algorithm has matrices for."""
+    """A blocked convolution whose kernel size has Winograd transform matrices."""
 
-    block: int  # channels of each
+    block: int  # channels per block
 
     @property
     def residual(self) -> Value | None:
@@ -50,15 +50,15 @@ class BlockedLayer(Layer):
 
     @property
     def form(self) -> tuple[Any, ...]:
-        """What the index tables of a layer depend on, besides the tiles themselves."""
+        """The properties that determine a layer's index tables, besides the tile grid."""
         return self.inputs, self.outputs, self.sides, self.source, self.pads, self.batch, self.block, self.strides
 
     def grid(self, tile: int) -> Grid:
-        """How its tiles lie."""
+        """The layout of the layer's tiles."""
         return Grid(Filtering(tile, self.sides).outputs, *self.tiles(tile), self.batch or 1)
 
     def tables(self, tile: int) -> int:
-        """Bytes of its index tables, for its tiles, its image and what it adds."""
+        """Bytes of the index tables for the input tiles, the image and the residual operand."""
         form, grid = Filtering(tile, self.sides), self.grid(tile)
         height, width = self.size
         inward = form.area * self.inputs * grid.count
@@ -68,7 +68,7 @@ class BlockedLayer(Layer):
 
 
 def read_blocked(node: Node, block: int) -> BlockedLayer:
-    """The layer of a blocked `Conv`; declines without a reason where there is no algorithm for the kernel."""
+    """Read a blocked `Conv`; declines without a reason if its kernel size has no Winograd algorithm."""
     x, weight = node.operand(0), node.operand(1)
     sides = weight.shape[2:] if weight.shape is not None and len(weight.shape) == 4 else None
     if sides not in TILES_OF:
@@ -93,13 +93,13 @@ def unblocked(kernel: np.ndarray, block: int) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """How the tiles of a value lie.
+    """The layout of a value's tiles.
 
     Attributes:
-        tile: height and width of one.
+        tile: height and width of a tile.
         rows: rows of tiles.
         columns: columns of tiles.
-        batch: images whose tiles follow one another; one where the batch has an axis of its own.
+        batch: images on the axis of tiles; 1 if the batch has its own axis.
     """
 
     tile: tuple[int, int]
@@ -109,19 +109,19 @@ class Grid:
 
     @property
     def count(self) -> int:
-        """Tiles, with some that have no use where that is faster: blocked kernels are at their best with six."""
+        """Number of tiles, padded where that is faster: blocked kernels are fastest with multiples of six."""
         tiles = self.batch * self.rows * self.columns
         return 6 if tiles == 4 else tiles + (tiles % 6 == 5)
 
 
 @dataclass(frozen=True, slots=True)
 class BlockRows:
-    """A value as rows of a block.
+    """A value as rows of b numbers, b the block size.
 
     Attributes:
         value: [rows, b], or [N, rows, b] where the batch is not fixed.
-        grid: how tiles lie; None for an image.
-        count: how many there are.
+        grid: the layout of the tiles; None for an image.
+        count: number of rows.
     """
 
     value: Value
@@ -130,7 +130,7 @@ class BlockRows:
 
 
 def image_rows(layer_size: tuple[int, int], blocks: int, grid: Grid | None, batch: int) -> np.ndarray:
-    """The row of every pixel: [batch, blocks, height, width]."""
+    """The row index of every pixel: [batch, blocks, height, width]."""
     height, width = layer_size
     n, c, y, x = np.ogrid[:batch, :blocks, :height, :width]
     if grid is None:
@@ -142,7 +142,7 @@ def image_rows(layer_size: tuple[int, int], blocks: int, grid: Grid | None, batc
 
 
 class BlockedBuilder(Shared):
-    """Builds blocked layers for a pass; keeps what several of them share, and in which forms values exist."""
+    """Builds blocked layers for a pass; caches shared constants, and the values that exist as rows."""
 
     _layer: BlockedLayer
 
@@ -153,7 +153,7 @@ class BlockedBuilder(Shared):
         self._batches: dict[Value, Value] = {}
 
     def build(self, layer: BlockedLayer, tile: int) -> Fired:
-        """Compute a layer with output tiles of `tile` in place of its `Conv`."""
+        """Replace the `Conv` of a layer with Winograd's algorithm for output tiles of size `tile`."""
         rw = self.rw
         self.begin()
         self._fresh_rows, self._layer = {}, layer
@@ -176,7 +176,7 @@ class BlockedBuilder(Shared):
         return fired
 
     def _taps(self, layer: BlockedLayer, form: Filtering) -> Value:
-        """All taps gathered, as channels of one 1x1 convolution: for few pixels, with which its kernel does better."""
+        """Gather all taps as channels of one 1x1 convolution, whose kernel is faster for images of few pixels."""
         grid = Grid((1, 1), *layer.size, 1)
         rows, places = self._tiles(layer, grid, padded=any(layer.pads))
         seen = self._reshape(self._gather(rows, places), form.area * layer.inputs, *layer.size, batch=1)
@@ -190,7 +190,7 @@ class BlockedBuilder(Shared):
         return image
 
     def _tiles(self, layer: BlockedLayer, grid: Grid, *, padded: bool = True) -> tuple[Value, Value]:
-        """The rows of what a layer reads, and which of them are its tiles."""
+        """The rows of a layer's input, and the indices of the rows that form its tiles."""
         source = self._rows_of(layer.x, layer.inputs, layer.source, layer)
         key, rows = (source.grid, layer.form, grid), source.value
         places = self._constant("winograd_tiles", key, lambda: _gathered(layer, grid, source))
@@ -200,7 +200,7 @@ class BlockedBuilder(Shared):
         return rows, places
 
     def _product(self, layer: BlockedLayer, form: Filtering, grid: Grid, weight: np.ndarray) -> Value:
-        """Input transform and product with the weights: a * a * K/b * tiles, b."""
+        """Input transform and product with the weights: [a*a * K/b * tiles, b]."""
         area, count = form.area, grid.count
         padded, places = self._tiles(layer, grid)
         seen = self._gather(padded, places)
@@ -221,7 +221,7 @@ class BlockedBuilder(Shared):
         numbers, (rows, columns) = layer.outputs * grid.count, form.outputs
         (last, side), *first = _transformed(form)
         if first:
-            # Columns come first: then the rows are the first axis of one matrix, to which `Gemm` can add.
+            # Transform columns first: then rows are the leading axis of one matrix, to which `Gemm` can add C.
             matrix = self._output(form, first[0][1], product)
             product = self.rw.op("MatMul", matrix, self._matrices(product, form.inputs, 1, numbers))
         matrix = self._output(form, side, product)
@@ -248,7 +248,7 @@ class BlockedBuilder(Shared):
         return self._matrix("winograd_output", (tile, kernel), output_rows(tile, kernel), product)
 
     def _matrices(self, value: Value, sizes: tuple[int, int], axis: int, numbers: int) -> Value:
-        """Tiles of a height and width as the matrices that a transform along `axis` multiplies."""
+        """Reshape tiles of the given height and width to the matrices that a transform along `axis` multiplies."""
         height, width = sizes
         if axis == 0 or height == 1:
             side, rest = (height, width) if axis == 0 else (width, height)
@@ -256,7 +256,7 @@ class BlockedBuilder(Shared):
         return self._reshape(value, height, width, numbers)
 
     def _residual(self, layer: BlockedLayer, grid: Grid) -> Value:
-        """What is added, as tiles like those of the result."""
+        """The residual operand as tiles of the result's layout."""
         assert layer.residual is not None
         source = self._rows_of(layer.residual, layer.outputs, layer.size, layer)
         if source.grid == grid:
@@ -265,7 +265,7 @@ class BlockedBuilder(Shared):
         return self._gather(source.value, places)
 
     def _image(self, layer: BlockedLayer, grid: Grid, tiles: Value) -> Value:
-        """An image of the tiles, [N, K, H, W] in blocks."""
+        """Gather tiles into an image, [N, K, H, W] in blocks."""
         blocks = layer.outputs // layer.block
         places = self._constant(
             "winograd_image", (layer.form, grid), lambda: image_rows(layer.size, blocks, grid, grid.batch).ravel()
@@ -279,7 +279,7 @@ class BlockedBuilder(Shared):
         return image
 
     def _rows_of(self, value: Value, channels: int, size: tuple[int, int], layer: BlockedLayer) -> BlockRows:
-        """The rows of a value: of its tiles if an earlier layer has them, of the image otherwise."""
+        """The rows of a value: its tiles if an earlier layer computes them, else its pixels."""
         key = (self._graph(), value)
         known = self._rows.get(key) or self._fresh_rows.get(key)
         if known is not None and not (known.value.producer is not None and known.value.producer.removed):
@@ -289,16 +289,16 @@ class BlockedBuilder(Shared):
         return rows
 
     def _padded(self, rows: Value, layer: BlockedLayer) -> Value:
-        """Rows with one of zeros behind them, that pixels beyond the edges are read from."""
+        """Append a row of zeros, from which pixels outside the image are read."""
         if layer.is_open:
             return self.rw.op("Pad", rows, np.array([0, 0, 0, 0, 1, 0], np.int64))
         zeros = self._constant("winograd_zeros", layer.block, lambda: np.zeros((1, layer.block), np.float32))
         return self.rw.op("Concat", rows, zeros, axis=0)
 
     def _bias(self, layer: BlockedLayer, form: Filtering) -> Value | None:
-        """The bias for the product, at point 1 of each axis: from there the output transform adds it to all of a tile.
+        """The bias of the product, at point 1 of each axis: the output transform adds it to all elements of a tile.
 
-        `Gemm` would spread a bias over its result in a pass of its own, and on one thread only.
+        `Gemm` would broadcast a bias over its result in a separate pass, on one thread only.
         """
         numbers = layer.bias
         if numbers is None:
@@ -308,7 +308,7 @@ class BlockedBuilder(Shared):
         return self.rw.constant(spread.ravel(), like=layer.node.input(2))
 
     def _matrix(self, what: str, key: object, array: np.ndarray, batched: Value) -> Value:
-        """The matrix of a transform; as often as an open batch has images, for `MatMul` does not spread over none."""
+        """The matrix of a transform, expanded to an open batch: `MatMul` does not broadcast to an empty one."""
         matrix = self._constant(what, key, lambda: array)
         if not self._open():
             return matrix
@@ -321,7 +321,7 @@ class BlockedBuilder(Shared):
         return self.rw.op("Expand", matrix, sizes)
 
     def _batch(self) -> Value:
-        """What stands for the size of an open batch: the value with which a row of layers began."""
+        """The value whose first axis is the open batch: the input of the first layer in a row of layers."""
         return self._batches.get(self._layer.x, self._layer.x)
 
     def _constant(self, what: Value | str, key: Any, make: Callable[[], np.ndarray]) -> Value:
@@ -345,7 +345,7 @@ class BlockedBuilder(Shared):
         return self.rw.op("Gather", rows, places, axis=1 if self._open() else 0)
 
     def _reshape(self, value: Value, *shape: int, batch: int | None = None) -> Value:
-        """Reshape; an open batch stays the first axis, a fixed one is an axis of its own where `batch` is given."""
+        """Reshape; an open batch stays the first axis, a fixed batch gets its own axis if `batch` is given."""
         lead = (0,) if self._open() else () if batch is None else (batch,)
         return self.rw.op("Reshape", value, np.array((*lead, *shape), np.int64))
 
@@ -354,12 +354,12 @@ class BlockedBuilder(Shared):
 
 
 def _transformed(form: Filtering) -> list[tuple[int, int]]:
-    """The axes that are transformed, and how many coefficients a tile has along each."""
+    """The transformed axes, each with the number of tile coefficients along it."""
     return [(axis, side) for axis, side in enumerate(form.inputs) if side > 1]
 
 
 def _gathered(layer: BlockedLayer, grid: Grid, source: BlockRows) -> np.ndarray:
-    """The rows that tiles of inputs are made of: a * a * C / b * tiles."""
+    """Row indices of the input tiles: [a*a * C/b * tiles]."""
     (tall, broad), (rows, columns) = grid.tile, layer.sides
     pixels = image_rows(layer.source, layer.inputs // layer.block, source.grid, grid.batch)
     (height, width), (top, left, _, _) = layer.source, layer.pads
@@ -374,18 +374,18 @@ def _gathered(layer: BlockedLayer, grid: Grid, source: BlockRows) -> np.ndarray:
 
 
 def _tiled(layer: BlockedLayer, grid: Grid, source: BlockRows) -> np.ndarray:
-    """The rows that tiles of a result are made of: m * m * K / b * tiles."""
+    """Row indices of the result tiles: [m*m * K/b * tiles]."""
     tall, broad = grid.tile
     pixels = image_rows(layer.size, layer.outputs // layer.block, source.grid, grid.batch)
     (height, width), (rows, columns) = layer.size, (grid.rows, grid.columns)
     ragged = ((0, 0), (0, 0), (0, tall * rows - height), (0, broad * columns - width))
-    wide = np.pad(pixels, ragged)  # what lies beyond the edges has no use
+    wide = np.pad(pixels, ragged)  # elements beyond the edges are not used
     split = wide.reshape(*wide.shape[:2], rows, tall, columns, broad)
     return _filled(split.transpose(3, 5, 1, 0, 2, 4), grid.count)
 
 
 def _filled(places: np.ndarray, count: int) -> np.ndarray:
-    """The last three axes as one of `count` tiles, the first row of all in those that have no use; flat."""
+    """Join the last three axes to one of `count` tiles, with row 0 in unused tiles, and flatten."""
     split = places.reshape(*places.shape[:3], -1)
     return np.pad(split, [(0, 0)] * 3 + [(0, count - split.shape[3])]).ravel()
 
@@ -395,7 +395,7 @@ def _named(name: str, parameters: tuple[float, ...]) -> dict[str, Any]:
 
 
 def _applied(name: str, value: Value, parameters: tuple[float, ...], rw: Rewriter) -> Value:
-    """An activation as an operator of its own."""
+    """An activation as a separate operator."""
     if name == "HardSwish":
         return rw.op("Mul", value, rw.op("HardSigmoid", value, alpha=1 / 6, beta=0.5))
     named = _named(name, parameters)

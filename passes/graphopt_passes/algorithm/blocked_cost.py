@@ -1,7 +1,7 @@
-"""What a blocked convolution costs directly and by Winograd's algorithm, in milliseconds on one thread.
+"""Cost model of blocked convolutions, direct and by Winograd's algorithm, in milliseconds on one thread.
 
-Each kernel has a rate of its own. That of the transforms falls once tiles are out of the cache; weights, 4 or 1.8 times
-as large, come from memory. `graphopt tune` measures that; docs/winograd.md has the built-in figures.
+Each kernel has its own rate. The transforms are slower once tiles exceed the cache; the weights, 4 or 1.8 times as
+large, are read from memory. `graphopt tune` measures the rates; docs/winograd.md has the built-in ones.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class BlockedRates(MachineRates):
     Attributes:
         direct: multiply-adds of the direct convolution.
         product: multiply-adds of the product with the weights.
-        weights: bytes of weights that come from memory: for the direct convolution, for the product.
-        inward: bytes that the input transform reads and writes, in the cache and out of it.
-        outward: bytes that the output transform reads and writes, in the cache and out of it.
-        cache: bytes of tiles above which they are out of it.
-        gather: bytes that are gathered to tiles or to an image.
-        stream: bytes that are copied or added.
-        start: milliseconds that any kernel takes at least.
+        weights: bytes of weights read from memory: by the direct convolution, by the product.
+        inward: bytes that the input transform reads and writes, within the cache and beyond it.
+        outward: bytes that the output transform reads and writes, within the cache and beyond it.
+        cache: bytes of tiles that the cache holds.
+        gather: bytes gathered into tiles or an image.
+        stream: bytes copied or added.
+        start: least milliseconds of any kernel.
     """
 
     direct: float
@@ -67,7 +67,7 @@ class BlockedRates(MachineRates):
         return product + moved + transforms + _PARTS * self.start
 
     def far(self, size: Size, tile: int) -> tuple[bool, bool]:
-        """Whether the tiles of inputs and of products are out of the cache."""
+        """Whether the input tiles, and the tiles of products, exceed the cache."""
         tiles = 4.0 * size.tiles(tile) * Filtering(tile, size.kernel).area
         return tiles * size.inputs > self.cache, tiles * size.outputs > self.cache
 
@@ -76,7 +76,7 @@ BUILT_IN = BlockedRates(
     direct=58e6, product=56e6, weights=(23.5e6, 42e6), inward=(32e6, 21e6), outward=(25e6, 15.4e6), cache=5e6,
     gather=7.2e6, stream=30e6, start=0.003,
 )  # fmt: skip
-"""Of a Zen 4 core with AVX512, measured."""
+"""Measured on a Zen 4 core with AVX512."""
 
 _MEASURED = {
     "avx2": BlockedRates(
@@ -84,36 +84,36 @@ _MEASURED = {
         gather=3.6e6, stream=19e6, start=0.003,
     )
 }  # fmt: skip
-"""By instruction set: that of AVX2 is of a Zen 3 core."""
+"""Rates by instruction set; those of AVX2 were measured on a Zen 3 core."""
 
 MARGIN = 0.88
-"""The part of the direct time that Winograd's algorithm may take.
+"""The largest predicted ratio of Winograd's time to the direct time at which a layer is converted.
 
-Layers that the model puts at 0.85 to 0.875 gained in SqueezeNet and GoogLeNet; those of 128 to 32 channels at 56x56 in
-DenseNet, at 0.893, lost: 3.6 MB of tiles pass through the input transform as slowly as tiles out of the cache.
+Layers predicted at 0.85 to 0.875 gained in SqueezeNet and GoogLeNet; those of 128 to 32 channels at 56x56 in DenseNet,
+predicted at 0.893, lost: the input transform of 3.6 MB of tiles is as slow as beyond the cache.
 """
 
 MARGIN_OF_TAPS = 0.93
-"""The same for a product with the taps as channels, whose weights are no larger."""
+"""The same ratio for a product with the taps as channels, whose weights do not grow."""
 
 _STRIDED, _NARROW_IMAGE, _NARROWEST = 1.1, 1.35, 4
-"""How much longer the direct convolution takes with strides, and on images of at most so many columns."""
+"""Slowdown of the direct convolution with strides, and on images of at most `_NARROWEST` columns."""
 
 _PARTS_OF_TAPS = 5
 
 _PARTS = 14
-"""Kernels of one layer, reshapes among them."""
+"""Number of kernels per layer, reshapes included."""
 
 
 def rates_of(target: Target) -> BlockedRates:
-    """What was measured on machines of a target; where nothing was, the built-in figures, brought to its speed."""
+    """The rates measured on a target's machines; without measurements, the built-in rates scaled to its speed."""
     return BUILT_IN.stated_by(figures(PASS, target)) or _at_the_speed_of(target)
 
 
 def _at_the_speed_of(target: Target) -> BlockedRates:
-    """The built-in figures in proportion to what is known of convolutions and reorders on another machine.
+    """The built-in rates, scaled by another machine's known speed of convolutions and reorders.
 
-    Weights from memory, and the transforms, whose matrices are tiny, took as long on Zen 5 as on Zen 4.
+    Reading weights from memory, and the transforms with their tiny matrices, took as long on Zen 5 as on Zen 4.
     """
     given, their = (_MEASURED[target.name], timing.AVX2) if target.name in _MEASURED else (BUILT_IN, timing.ZEN4)
     known = timing.rates_of(target)
@@ -127,17 +127,17 @@ def _at_the_speed_of(target: Target) -> BlockedRates:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What the time of a layer depends on.
+    """The sizes that determine the time of a layer.
 
     Attributes:
         inputs: input channels.
         outputs: output channels.
-        size: height and width of the result; about those of the input as well.
-        batch: images.
+        size: height and width of the result, and approximately of the input.
+        batch: number of images.
         residual: whether something is added to the result.
         kernel: height and width of the kernel.
-        late: elementwise operators that follow the transforms; the direct convolution takes all of them in.
-        strided: whether the window moves by more than one.
+        late: elementwise operators after the transforms, all of which the direct convolution fuses.
+        strided: whether a stride is greater than 1.
     """
 
     inputs: int
@@ -172,11 +172,11 @@ class Size:
         return Grid((rows, columns), -(-height // rows), -(-width // columns), self.batch).count
 
     def work(self, tile: int) -> dict[str, float]:
-        """What each kernel does: bytes, of the product multiply-adds and bytes of weights."""
+        """Amount of work by kernel: bytes moved; for the product, multiply-adds and bytes of weights."""
         form, count = Filtering(tile, self.kernel), self.tiles(tile)
         (rows, columns), (tall, wide) = form.outputs, form.inputs
         area, pairs, pixels = form.area, self.inputs * self.outputs, 4.0 * self.batch * prod(self.size)
-        # Each axis reads and writes what there is: of inputs always a tile, of results less with each.
+        # Each axis reads and writes all data: input tiles keep their size, result tiles shrink with each axis.
         inward = 2 * area * ((tall > 1) + (wide > 1))
         outward = (wide > 1) * tall * (wide + columns) + (tall > 1) * columns * (tall + rows)
         return {
@@ -190,7 +190,7 @@ class Size:
 
 
 def gains(layer: BlockedLayer, rates: BlockedRates) -> list[Choice]:
-    """The algorithms that are expected to be faster than the direct one, the fastest first."""
+    """The algorithms predicted to be faster than the direct convolution, fastest first."""
     size = Size.of(layer)
     base = rates.direct_time(size)
     times = {tile: rates.winograd_time(size, tile) for tile in TILES_OF[size.kernel] if not size.strided}

@@ -1,6 +1,6 @@
-"""Convolutions of quantized images with channels last, whose kernels take channels in fours, sixteens or all at once.
+"""Quantized convolutions with channels last, whose kernels process channels by fours, by sixteens, or all at once.
 
-What is added are channels that hold the zero point of the image, and weights that hold theirs: the sums stay the same.
+Added channels hold the zero point of the image, and added weights hold their zero point, so sums do not change.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, ONE
 from graphopt_passes.fusion.contrib.sums import is_depthwise, sums_bytes_exactly, window_rows
 
 FOUR = 4
-"""Channels that are gathered together, and outputs that are written together."""
+"""Number of channels gathered at once, and of outputs written at once."""
 LANES = 16
-"""Outputs that kernels compute together."""
+"""Number of outputs that kernels compute at once."""
 _BIAS = 8
-"""The input with a number for each output, even where there is one; scales and zero points may be one for all."""
+"""The input index of the bias, which always has one number per output; scales and zero points may be scalars."""
 _LARGEST_WINDOW = 49
-"""Above that the kernel takes three channels as fast as four."""
+"""Window size above which the kernel processes three channels as fast as four."""
 _LARGEST_WINDOWS = {"avx2": 9}
-"""The same of targets where that is otherwise: for 112x112 positions and 16 to 64 outputs, four channels took 0.58 to
-0.86 of the time of three with 3x3, 0.86 to 1.14 with 5x5, and 0.99 to 1.37 with 7x7, on a Zen 3."""
+"""The same by target: for 112x112 positions and 16 to 64 outputs on a Zen 3, four channels took 0.58 to 0.86 of the
+time of three with 3x3 windows, 0.86 to 1.14 with 5x5, and 0.99 to 1.37 with 7x7."""
 _FEWEST_CHANNELS = 8
 _TAPS_OF_VOLUMES = 5
-"""Windows of volumes are gathered by a slower kernel: so many elements in the time that a position of a group takes."""
+"""Windows of volumes are gathered by a slower kernel: this many elements per `byte group` unit of work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class ByteConvolution:
 
     Attributes:
         node: the operator.
-        weight: outputs, inputs of a group, and the sides of the window.
-        zeros: the zero point of each output's weights.
-        group: how many groups there are.
-        positions: how many positions the result has.
+        weight: [outputs, inputs per group, *window].
+        zeros: the zero point of the weights, per output.
+        group: number of groups.
+        positions: number of positions in the result.
     """
 
     node: Node
@@ -58,7 +58,7 @@ class ByteConvolution:
 
     @classmethod
     def of(cls, node: Node, ranks: Sequence[int] = (len(LAST),)) -> ByteConvolution:
-        """Read one; declines where it has channels second, is of another rank, or its weights are computed."""
+        """Read a node; declines if channels are not last, the rank differs, or its weights are not constant."""
         tensor = node.operand(3).constant_tensor
         if not node.attr("channels_last", 0) or tensor is None or len(tensor.dims) not in ranks or 0 in tensor.dims:
             raise Decline
@@ -66,17 +66,17 @@ class ByteConvolution:
         check_parameters(node, weight)
         zeros = np.broadcast_to(node.operand(5).array().reshape(-1), (len(weight),))
         batch, *image = (node.result.shape or (None,) * weight.ndim)[:-1]
-        # An open number of images is mostly one, and other forms pay for each kernel that they start.
+        # An open batch size is mostly 1, and must repay the kernels that the other form starts.
         positions = (batch if isinstance(batch, int) else 1) * count(image)
         return cls(node, weight, zeros, group, positions)
 
     @property
     def taps(self) -> int:
-        """How many elements of the image a channel of the result is made of, over all positions."""
+        """Number of window elements per channel of the result, over all positions."""
         return self.positions * prod(self.weight.shape[2:])
 
     def filled(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Weights of so many outputs and inputs that change nothing."""
+        """Weights for `shape` outputs and inputs that contribute nothing: all zero points."""
         missing = shape[0] - len(self.zeros)
         zeros = np.concatenate([self.zeros, np.broadcast_to(self.zeros[-1:], (max(missing, 0),))])
         return np.broadcast_to(zeros[: shape[0], None, None, None], (*shape, *self.weight.shape[2:])).copy()
@@ -85,9 +85,9 @@ class ByteConvolution:
         self, channels: slice | np.ndarray, x: Value, weight: np.ndarray, rw: Rewriter, *, group: int = 1,
         wide: int = 0, **attrs: Any,
     ) -> Value:  # fmt: skip
-        """A convolution of `x` for some of the channels of the result, with others behind them up to `wide` ones.
+        """A convolution of `x` for some output channels, padded to `wide` channels at the end.
 
-        Declines where the processor would not add products of these weights exactly.
+        Declines if the processor does not sum the products of these weights exactly.
         """
         self.check_sums(weight, group, rw)
         inputs = list(self.node.inputs)
@@ -102,7 +102,7 @@ class ByteConvolution:
         return rw.again(self.node, *inputs, group=group, **attrs)
 
     def check_sums(self, weight: np.ndarray, group: int, rw: Rewriter) -> None:
-        """Decline where sums of products with such weights may overflow: in another order, they overflow otherwise."""
+        """Decline if partial sums of products may overflow: with another order of summation the result differs."""
         signed = self.node.operand(0).dtype == TensorProto.INT8
         if weight.dtype != np.int8 or signed or is_depthwise(group, weight.shape):
             return
@@ -111,7 +111,7 @@ class ByteConvolution:
 
 
 def _with_zeros(x: Value, axis: int, channels: int, zero: Value, rw: Rewriter) -> Value:
-    """An image with so many channels more, of zero points; the kernel of Pad is several times slower than that."""
+    """Append channels of zero points to an image; the kernel of `Pad` is several times slower than `Concat`."""
     sizes = list(x.sizes())
     sizes[axis] = channels
     point = zero.array().reshape(())
@@ -119,10 +119,10 @@ def _with_zeros(x: Value, axis: int, channels: int, zero: Value, rw: Rewriter) -
 
 
 class OfBytes(Weighed, OpRule):
-    """Another form of a convolution of bytes.
+    """Replace a quantized convolution with another form.
 
     Attributes:
-        ranks: those of what it is of.
+        ranks: the ranks of the operand that the form supports.
     """
 
     ops = (f"{DOMAIN}::QLinearConv",)
@@ -138,13 +138,13 @@ class OfBytes(Weighed, OpRule):
 
     @abstractmethod
     def write(self, convolution: ByteConvolution, rw: Rewriter) -> Value:
-        """The other form, where it is faster."""
+        """Write the other form; declines where it is not faster."""
 
 
 class ConvertThreeChannelsToFour(OfBytes):
-    """Add a channel to quantized images of three, in front of the transpose that brings channels last.
+    """Pad quantized images of three channels to four, before the `Transpose` that moves channels last.
 
-    Channels that come in fours are gathered four bytes at a time, by the kernel of signed weights.
+    With four channels, the kernel for signed weights gathers four bytes at a time.
     """
 
     def write(self, convolution: ByteConvolution, rw: Rewriter) -> Value:
@@ -168,9 +168,9 @@ class ConvertThreeChannelsToFour(OfBytes):
 
 
 class ConvertByteGroupsToDense(OfBytes):
-    """Compute quantized convolutions of groups as one without, or as several, with weights that change nothing between.
+    """Replace grouped quantized convolutions with one or several dense ones, whose added weights contribute nothing.
 
-    The kernel goes through groups one by one, at every position. The parts have as many groups as is fastest.
+    The kernel iterates over groups at every position. Each dense part joins the number of groups that is fastest.
     """
 
     ranks = (3, 4, 5)
@@ -198,7 +198,7 @@ class ConvertByteGroupsToDense(OfBytes):
         return rw.op("Concat", *made, axis=last) if len(made) > 1 else made[0]
 
     def _dense_work(self, convolution: ByteConvolution, each: int) -> Work:
-        """The work of parts of so many groups, and of one of those that are left."""
+        """The work of parts of `each` groups, and of one part of the remaining groups."""
         whole, rest = divmod(convolution.group, each)
         parts, positions = whole + (rest > 0), convolution.positions
         products = positions * convolution.weight.size // convolution.group * (whole * each**2 + rest**2)
@@ -208,21 +208,21 @@ class ConvertByteGroupsToDense(OfBytes):
 
 
 def _gathered(convolution: ByteConvolution, parts: int, of_images: str) -> Work:
-    """The work of bringing the windows of so many parts together."""
+    """The work of gathering the windows of `parts` convolutions."""
     if convolution.weight.ndim > len(LAST):
         return {"byte group": convolution.taps * parts // _TAPS_OF_VOLUMES}
     return {of_images: convolution.positions * parts}
 
 
 def _dense(convolution: ByteConvolution, own: slice, groups: int) -> np.ndarray:
-    """Weights of some groups as those of one."""
+    """The weights of several groups as one block-diagonal weight."""
     zeros = convolution.zeros[own].reshape(-1, *(1,) * (convolution.weight.ndim - 1))
-    # What is added and subtracted may leave the range of bytes, and comes back into it.
+    # The intermediate difference may wrap around in bytes; adding the zero points wraps it back.
     return np.asarray(block_diagonal(convolution.weight[own] - zeros, groups, groups) + zeros)
 
 
 class ConvertDepthwiseBytesToLanes(OfBytes):
-    """Add channels to quantized depthwise convolutions up to a multiple of sixteen, and cut them off behind."""
+    """Pad the channels of quantized depthwise convolutions to a multiple of sixteen, and slice the result."""
 
     def write(self, convolution: ByteConvolution, rw: Rewriter) -> Value:
         node, weight = convolution.node, convolution.weight

@@ -1,4 +1,4 @@
-"""Quantized convolutions with few outputs, whose kernels take as long as for many."""
+"""Quantized convolutions with few outputs, for which kernels take as long as for many."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from graphopt_passes.algorithm.work import Work, price, rates_of
 
 
 def _few(columns: float, outputs: int, *, signed: bool) -> Work:
-    """The work of up to sixteen outputs of so many columns: elements of the image, over all positions."""
+    """The work of up to sixteen outputs; `columns` counts window elements over all positions."""
     if not signed:
         return {"unsigned eight" if outputs <= LANES // 2 else "unsigned sixteen": columns}
     return {"byte sixteen": columns, "byte rest": columns if outputs < LANES else 0}
 
 
 class ConvertByteOutputsToLanes(OfBytes):
-    """Add channels to the result of a quantized convolution up to a multiple of four, of 16 at least, and cut them off.
+    """Pad the outputs of a quantized convolution to a multiple of four, at least 16, and slice the result.
 
-    The kernel computes outputs of which there are less than sixteen, and writes those beyond a multiple of four, in
-    the time that it takes for many.
+    The kernel takes as long for fewer than sixteen outputs as for sixteen, and writes the remainder beyond a multiple
+    of four slowly.
     """
 
     def write(self, convolution: ByteConvolution, rw: Rewriter) -> Value:
@@ -51,11 +51,11 @@ class ConvertByteOutputsToLanes(OfBytes):
 
 
 class ConvertByteOutputsToNeighbours(OfBytes):
-    """Compute neighbouring positions of a quantized convolution with few outputs as outputs of one position.
+    """Compute adjacent positions of a quantized convolution with few outputs as outputs of one position.
 
-    Their windows overlap: a wider one, which moves so much farther, holds each of them in its place, with weights that
-    change nothing beside it. The kernel computes sixteen outputs in the time of one. With channels last, the results
-    lie side by side as they did.
+    Windows of adjacent positions overlap: a wider window with a larger stride covers all of them; outside of each
+    original window, weights contribute nothing. The kernel computes sixteen outputs in the time of one. With channels
+    last, a `Reshape` restores the result.
     """
 
     def write(self, convolution: ByteConvolution, rw: Rewriter) -> Value:
@@ -88,7 +88,7 @@ class ConvertByteOutputsToNeighbours(OfBytes):
         return rw.op("Reshape", made, rw.constant(np.array((0, 0, wide, outputs), np.int64)))
 
     def _work(self, convolution: ByteConvolution, neighbours: int, width: int) -> Work:
-        """The work of a convolution whose window is so wide, and holds so many neighbours."""
+        """The work of a convolution with a window of `width` that covers `neighbours` positions."""
         outputs, inputs, height, _ = convolution.weight.shape
         columns = convolution.positions * prod((inputs, height, width)) / neighbours
         return {"kernel": 1, **_few(columns, neighbours * outputs, signed=convolution.weight.dtype == np.int8)}

@@ -1,4 +1,4 @@
-"""Products of quantized rows with constant matrices, by the kernel of convolutions."""
+"""Quantized matrix products with a constant matrix, computed by the convolution kernel."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from graphopt_passes.fusion.contrib.parameters import check_not_tied
 
 _GEMM = f"{DOMAIN}::QGemm"
 _RANK = 4
-"""An image has that many axes."""
+"""The rank of an image."""
 
 
 class ConvertByteProductToConvolution(Weighed, OpRule):
-    """Compute products of quantized rows with a constant matrix as a convolution of single positions, channels last.
+    """Replace quantized products with a constant matrix with a 1x1 `QLinearConv`, channels last.
 
-    The sums are the same and take the same time; the kernel of convolutions is faster at writing them as bytes.
+    The sums are the same and take the same time; the convolution kernel requantizes them faster.
     """
 
     ops = (_GEMM, "QLinearMatMul")
@@ -57,9 +57,9 @@ class ConvertByteProductToConvolution(Weighed, OpRule):
 
 
 def _added(x: Value) -> tuple[int, ...]:
-    """The axes that make an image of rows.
+    """The axes that `Unsqueeze` adds to make an image of the rows.
 
-    Only the batch of an image may be empty: what is not known of three axes becomes that, each of them an image.
+    Only the batch of an image may be empty: of three axes, a first one of unknown size becomes the batch.
     """
     sizes = x.dims()
     if not 2 <= len(sizes) <= _RANK:
@@ -73,7 +73,7 @@ def _added(x: Value) -> tuple[int, ...]:
 
 
 def _check_zeros(node: Node, zero: int) -> None:
-    """Decline unless everything is around one zero point, and the rows and the result are quantized as a whole."""
+    """Decline unless the matrix has a single zero point, and the rows and the result are quantized per tensor."""
     if any(node.operand(at).sizes() not in ONE for at in (1, 2, zero - 1, zero)):
         raise Decline("rows or results of {} have scales of their own", node.op)
     points = node.operand(5).array()
@@ -84,7 +84,7 @@ def _check_zeros(node: Node, zero: int) -> None:
 
 
 def _row(value: Value, outputs: int) -> Value:
-    """A scale or zero point of the matrix, which is a number or one for each column."""
+    """A scale or zero point of the matrix; declines unless it is per tensor or per column."""
     if value.sizes() not in (*ONE, (outputs,)):
         raise Decline("{} is not one number for each column", value.name)
     return value

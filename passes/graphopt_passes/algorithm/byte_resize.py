@@ -1,4 +1,4 @@
-"""Images of bytes, or of channels that lie together, made larger."""
+"""Enlarging images of bytes, or images with channels last."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from graphopt_passes.fusion.contrib.operands import NEWEST_OF_BYTES
 from graphopt_passes.fusion.contrib.parameters import BYTES
 
 _MOST_COPIES = 1 << 14
-"""By so many times an image may grow for its sums to be exact: of the 24 bits of a float, a byte takes 8, and the
-weights of an axis that grows by 2**n take n + 1."""
+"""The largest growth of an image at which sums are exact: of a float's 24 bits, a byte takes 8, and the weights of an
+axis that grows by 2**n take n + 1."""
 
 _FIXED = ("half_pixel", "pytorch_half_pixel", "asymmetric")
 _RANK = 4
 
 
 class ConvertNearestResizeToCopies(Weighed, OpRule):
-    """Repeat pixels whose channels lie together by joining each row, and each line, with itself.
+    """Replace a nearest `Resize` of images with channels last with `Concat` of each pixel, and each line, with itself.
 
-    The kernel of `Resize` finds the source of each number anew, with channels last in all cases.
+    With channels last, the kernel of `Resize` always computes the source index of each element anew.
     """
 
     ops = ("Resize",)
@@ -57,13 +57,13 @@ class ConvertNearestResizeToCopies(Weighed, OpRule):
 
 
 def _repeated(x: Value, shape: Sequence[int], times: int, rw: Rewriter) -> Value:
-    """Each row of a matrix as many times, one behind the other."""
+    """Reshape to a matrix, and repeat each row `times` times along the last axis."""
     rows = rw.op("Reshape", x, np.array(shape, np.int64))
     return rw.op("Concat", *[rows] * times, axis=1)
 
 
 class _LinearOfBytes(Weighed, OpRule):
-    """Another form of a linear `Resize` of bytes: on floats, which are cut off to integers as its kernel does."""
+    """Replace a linear `Resize` of bytes with a form on floats, truncated to integers as its kernel does."""
 
     ops = ("Resize",)
     opsets = f"11-{NEWEST_OF_BYTES}"
@@ -84,18 +84,18 @@ class _LinearOfBytes(Weighed, OpRule):
 
     @abstractmethod
     def work(self, node: Node, view: Resize) -> Work:
-        """What the form takes beside both casts; declines where it would not give every byte."""
+        """The work of the form besides both casts; declines where some byte would differ."""
 
     @abstractmethod
     def write(self, node: Node, view: Resize, floats: Value, rw: Rewriter) -> Value:
-        """The image of floats resized."""
+        """Resize the image of floats."""
 
 
 class ConvertByteResizeToProducts(_LinearOfBytes):
-    """Make images of bytes larger linearly by products of floats with the weights of columns and of rows.
+    """Replace a linear `Resize` that enlarges images of bytes with products of floats with column and row weights.
 
-    Where they grow by powers of 2, to at most 16384 times as many pixels, all weights and sums are exact, and are cut
-    off to integers as before.
+    For factors that are powers of 2, up to 16384 times as many pixels, all weights and sums are exact, and are
+    truncated to integers as before.
     """
 
     def work(self, node: Node, view: Resize) -> Work:
@@ -115,9 +115,9 @@ class ConvertByteResizeToProducts(_LinearOfBytes):
 
 
 class ConvertByteResizeToFloats(_LinearOfBytes):
-    """Resize images of bytes linearly as floats, which the kernel for bytes computes too, pixel by pixel.
+    """Replace a linear `Resize` of bytes with one of floats between two casts.
 
-    It cuts them off to integers as a `Cast` does, so that every byte stays the same.
+    The kernel for bytes computes floats too, pixel by pixel, and truncates them as `Cast` does, so all bytes are equal.
     """
 
     def work(self, node: Node, view: Resize) -> Work:

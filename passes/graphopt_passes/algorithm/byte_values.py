@@ -1,4 +1,4 @@
-"""Quantized values joined, normalized, and made."""
+"""`Concat`, `Softmax` and `QuantizeLinear` of quantized values."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from graphopt_passes.fusion.contrib.parameters import BYTES, are_ordinary, check
 
 
 class ConvertQuantizedConcat(Weighed, OpRule):
-    """Bring quantized values to one scale by `QLinearAdd` of zero and join them by `Concat`.
+    """Replace `QLinearConcat` with `Concat`, after a `QLinearAdd` of zero that rescales its operands.
 
-    `QLinearConcat` looks each byte up in a table, in three times the time.
+    `QLinearConcat` looks each byte up in a table, which takes three times as long.
     """
 
     ops = (f"{DOMAIN}::QLinearConcat",)
@@ -43,7 +43,7 @@ class ConvertQuantizedConcat(Weighed, OpRule):
 
 
 def _number(value: Value) -> float:
-    """A scale or zero point; declines where it is computed, no scalar, negative, or far from 1."""
+    """A scale or zero point; declines if it is not constant, no scalar, negative, or far from 1."""
     array = value.array()
     if array.shape != () or (array.dtype == np.float32 and not are_ordinary(array)):
         raise Decline("{} is no scalar, or no ordinary scale", value.name)
@@ -51,16 +51,16 @@ def _number(value: Value) -> float:
 
 
 _BEHIND = 13
-"""Since that opset the axis is the last one where it is not stated."""
+"""The opset from which on the default axis is the last one."""
 _ROOM = 128.0
-"""The kernel lifts powers to the largest float divided by that and their number, and multiplies them by the steps."""
+"""The kernel scales exponentials up to max(float32) / (`_ROOM` * length), and multiplies them by the steps."""
 
 
 class ConvertQuantizedSoftmax(Weighed, OpRule):
-    """Compute `QLinearSoftmax` on floats, with the whole number of steps from 0 to 1 that its kernel counts with.
+    """Replace `QLinearSoftmax` with `Softmax` on floats, quantized by the integer number of steps that its kernel uses.
 
-    That looks each byte up twice and divides it, in five times the time, and transposes what lies apart, in nine. Both
-    round to the nearest.
+    The kernel looks each byte up twice and divides it, which takes five times as long, or nine times where it has to
+    transpose an inner axis. Both forms round to nearest.
     """
 
     ops = (f"{DOMAIN}::QLinearSoftmax",)
@@ -91,13 +91,13 @@ class ConvertQuantizedSoftmax(Weighed, OpRule):
         numbers = [rw.constant(array.reshape(())) for array in (own, start, zero)]
         shares = rw.op("Softmax", rw.op("DequantizeLinear", x, *numbers[:2]), axis=axis)
         if not exact:
-            # A half or a quarter of an odd number of steps lies between two: divided by what is rounded, it may not.
+            # A half or a quarter of an odd number of steps is a tie, which division by a rounded step may break.
             shares, step = rw.op("Mul", shares, np.array(steps, np.float32)), np.array(1, np.float32)
         return rw.replace(node, [rw.op("QuantizeLinear", shares, step, numbers[2])])
 
 
 def _axis(node: Node, x: Value) -> int:
-    """The axis that is normalized; declines where before opset 13 it might be all from there on."""
+    """The normalized axis; declines where, before opset 13, all axes from there on may be normalized."""
     since = min(int(node.attr("opset", 0)), node.graph.opset())
     axis = x.axis(int(node.attr("axis", -1 if int(node.attr("opset", 0)) >= _BEHIND else 1)))
     if since < _BEHIND and axis != len(x.dims()) - 1:
@@ -106,14 +106,14 @@ def _axis(node: Node, x: Value) -> int:
 
 
 def _amounts(size: float, length: Dim, behind: Sequence[Dim]) -> tuple[dict[str, float], dict[str, float]]:
-    """What the axis costs the kernel for bytes, and that for floats."""
+    """The work that depends on the axis: of the kernel for bytes, and of that for floats."""
     if any(dim != 1 for dim in behind):
         return {"move apart": 2 * size}, {"softmax apart": size}
     return {}, {"softmax": size, "softmax row": size / count((length,))}
 
 
 def _steps(scale: np.ndarray, length: Dim) -> int:
-    """How many steps the kernel divides 1 into; declines where it counts none, or its powers overflow."""
+    """The number of steps that the kernel divides 1 into; declines if it is 0, or exponentials overflow."""
     if scale.size != 1 or not are_ordinary(scale):
         raise Decline("the scale of the result is no ordinary number")
     steps = int(np.floor(np.float32(1) / np.float32(scale.item())))
@@ -123,16 +123,16 @@ def _steps(scale: np.ndarray, length: Dim) -> int:
 
 
 _IN_HALVES = 23
-"""Since that opset numbers in half precision are divided in it, unless a `precision` is stated."""
+"""The opset from which on half-precision operands are divided in half precision, unless `precision` is given."""
 _MEASURED = (TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto.INT16)
 
 
 class ConvertQuantizeOfHalves(Weighed, OpRule):
-    """Quantize numbers in half precision as the same numbers in float32.
+    """Cast half-precision operands of `QuantizeLinear` to float32 first.
 
-    The kernel for float16 divides and rounds them in float32, too, all 65,536 as that for float32 does, in up to twelve
-    times as long. Where the runtime has computed them in float32 itself, it leaves out the rounding to float16 in front
-    of the `Cast`, so that one next to halfway may come to the other integer. For bfloat16 there is no kernel.
+    The kernel for float16 divides and rounds in float32 too, with equal results for all 65,536 numbers, but takes up to
+    twelve times as long. If the runtime computes the operand in float32 itself, it omits the rounding to float16 before
+    the `Cast`, so a number near a tie may round to the other integer. There is no kernel for bfloat16.
     """
 
     ops = ("QuantizeLinear",)

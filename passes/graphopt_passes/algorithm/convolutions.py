@@ -1,4 +1,4 @@
-"""Convolutions that ONNX Runtime takes through columns which another form does without."""
+"""Convolutions that ONNX Runtime computes by im2col or col2im, which another form avoids."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from graphopt_passes.algorithm.work import Weighed, count, size_of
 
 
 class ConvertWholeImageConvToSum(Weighed, OpRule):
-    """Compute a depthwise convolution whose kernel is as large as the image by `Mul` and `ReduceSum`.
+    """Replace a depthwise `Conv` whose kernel is as large as the image with `Mul` and `ReduceSum`.
 
-    Networks for faces end in one. ONNX Runtime multiplies a matrix of one column for each channel.
+    Face recognition networks end in one. ONNX Runtime computes a product with a one-column matrix per channel.
     """
 
     ops = ("Conv",)
@@ -48,7 +48,7 @@ class ConvertWholeImageConvToSum(Weighed, OpRule):
 
 
 class _Transposed(Weighed, OpRule):
-    """Another form of a `ConvTranspose` with constant weights and stated padding."""
+    """Replace a `ConvTranspose` with constant weights and explicit padding with another form."""
 
     ops = ("ConvTranspose",)
     opsets = "7-"
@@ -70,19 +70,19 @@ class _Transposed(Weighed, OpRule):
 
     @abstractmethod
     def write(self, node: Node, weight: np.ndarray, window: Window, rw: Rewriter) -> Value:
-        """The other form, where it is faster."""
+        """Write the other form; declines where it is not faster."""
 
 
 class ConvertConvTranspose3dTo2d(_Transposed):
-    """Compute a `ConvTranspose` of volumes whose slices do not overlap by one of their slices, with slices as channels.
+    """Replace a 3-D `ConvTranspose` whose depth slices do not overlap with a 2-D one that has them as channels.
 
-    Decoders of volumes have kernels as large as the strides. Columns of volumes are added up slower than of images.
+    Decoders of volumes have kernels as large as the strides. 3-D col2im is slower than 2-D col2im.
     """
 
     numerics = Numerics.ROUNDING
 
     def write(self, node: Node, weight: np.ndarray, window: Window, rw: Rewriter) -> Value:
-        """Slices as a batch, the slices that each becomes as channels behind its own."""
+        """Move input slices to the batch axis; the output slices of each input slice become channels."""
         x, spread = node.operand(0), node.attr("output_padding") or (0, 0, 0)
         if weight.ndim != 5 or node.attr("group", 1) != 1:
             raise Decline("{} is no volume, or in groups", x.name)
@@ -119,9 +119,9 @@ class ConvertConvTranspose3dTo2d(_Transposed):
 
 
 class ConvertConvTransposeToProducts(_Transposed):
-    """Make images larger by matrix products where the weights of a `ConvTranspose` interpolate rows and columns.
+    """Replace a `ConvTranspose` whose weights interpolate rows and columns separately with two matrix products.
 
-    Networks for segmentation have such weights. Products with zeros spread a NaN or an infinity along row and column.
+    Segmentation networks have such weights. A NaN or infinity spreads along its row and column, by products with 0.
     """
 
     numerics = Numerics.FAST
@@ -151,7 +151,7 @@ class ConvertConvTransposeToProducts(_Transposed):
 
 
 def _of_each_channel(weight: np.ndarray, groups: int) -> np.ndarray:
-    """The weights that every channel has; declines where channels are mixed, or have other weights."""
+    """The window that all channels share; declines if channels are mixed, or their windows differ."""
     channels, outputs = weight.shape[:2]
     if groups == channels and outputs == 1:
         own = weight[:, 0]
@@ -169,7 +169,7 @@ def _of_each_channel(weight: np.ndarray, groups: int) -> np.ndarray:
 
 
 def _separated(window: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A column and a row whose product a window is, to the last bits; declines where it is none."""
+    """The column and row whose outer product is the window, within rounding; declines if there are none."""
     row, column = np.unravel_index(np.abs(window).argmax(), window.shape)
     largest = window[row, column]
     if not largest:
@@ -181,7 +181,7 @@ def _separated(window: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _spread(filters: np.ndarray, sizes: tuple[int, int], stride: int, before: int) -> np.ndarray:
-    """The matrix by which one axis is made larger: a row for each pixel, a column for each of the result."""
+    """The matrix that enlarges one axis: a row per input pixel, a column per output pixel."""
     made = np.zeros(sizes)
     for pixel in range(sizes[0]):
         for at, number in enumerate(filters):

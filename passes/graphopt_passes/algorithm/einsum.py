@@ -13,11 +13,11 @@ from graphopt_passes.algorithm.work import Weighed, Work, count, joined, size_of
 
 
 class ConvertEinsumToProduct(Weighed, OpRule):
-    """Compute an `Einsum` of two operands as one `MatMul`.
+    """Replace an `Einsum` of two operands with one `MatMul`.
 
-    Letters of both operands are a batch where the result has them, and are summed over where not; others are rows or
-    columns. Those that are summed over become one axis, and so do columns, and rows beside a batch; sizes without a
-    number can stay apart. `replace_einsum_with_matmul` does those that are a product as they stand.
+    Letters in both operands are batch axes if the result has them, else they are contracted; the others are rows or
+    columns. All contracted letters are joined to one axis, as are the columns, and the rows if there is a batch; axes
+    of unknown size may stay separate. `replace_einsum_with_matmul` handles products that need no such reshape.
     """
 
     ops = ("Einsum",)
@@ -43,13 +43,13 @@ class ConvertEinsumToProduct(Weighed, OpRule):
 
 
 _KERNELS = 5
-"""What an `Einsum` starts: it transposes its operands and its result, too."""
+"""Number of kernels in an `Einsum`, which also transposes its operands and its result."""
 
 
 def _work(
     values: tuple[Value, ...], sizes: Mapping[str, Dim], terms: tuple[str, ...], axes: tuple[tuple[str, ...], ...]
 ) -> tuple[Work, Work]:
-    """The work of an `Einsum`, and of the product whose operands and result have these letters along each axis."""
+    """The work of an `Einsum`, and of the product; `axes` has the letters of each axis of its operands and result."""
     kernels, moved = 1, 0
     for value, letters, parts in zip(values, terms, axes, strict=True):
         if value.is_const:
@@ -64,17 +64,17 @@ def _work(
 
 
 def _is_each(axes: tuple[str, ...]) -> bool:
-    """Whether every letter is an axis of its own, and every axis a letter."""
+    """Whether letters and axes correspond one to one."""
     return all(len(group) == 1 for group in axes)
 
 
 def _along(letters: str, sizes: Mapping[str, Dim]) -> Dim:
-    """The size of some letters as one axis: a number, 1 for none, the name of a single one, or None."""
+    """The size of the joined letters: a number (1 without letters), the symbol of a single letter, or None."""
     return sizes[letters] if len(letters) == 1 else joined([sizes[letter] for letter in letters])
 
 
 def _shaped(value: Value, letters: str, axes: tuple[str, ...], sizes: Mapping[str, Dim], rw: Rewriter) -> Value:
-    """An operand with an axis for the letters of each group."""
+    """Transpose and reshape an operand to one axis per group of letters."""
     order = "".join(axes)
     moved = Transpose(value, tuple(letters.index(letter) for letter in order)).write(rw)
     if _is_each(axes):

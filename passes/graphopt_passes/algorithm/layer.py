@@ -1,4 +1,4 @@
-"""Convolutions that Winograd's algorithm may compute, their sizes, and what a cost model answers for them."""
+"""Convolutions that Winograd's algorithm may compute, their sizes, and the choices of a cost model."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ KERNEL = 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
-    """A convolution, whichever form its values have.
+    """A convolution, in NCHW or blocked layout.
 
     Attributes:
         node: the operator.
-        kernel: its kernel, [K, C, ...], channels of zeros that fill blocks included.
-        batch: images at once; None when that is not fixed.
+        kernel: its weights, [K, C, ...], including zero channels that pad blocks.
+        batch: batch size; None if it is not fixed.
         source: height and width of its input.
         pads: top, left, bottom, right.
         strides: vertical and horizontal.
@@ -42,7 +42,7 @@ class Layer:
 
     @property
     def x(self) -> Value:
-        """What it convolves; another value once the layer in front of it is converted."""
+        """The operand that it convolves; it changes when the preceding layer is converted."""
         return self.node.operand(0)
 
     @property
@@ -79,16 +79,16 @@ class Layer:
         return (height + top + bottom - rows) // down + 1, (width + left + right - columns) // across + 1
 
     def tiles(self, tile: int) -> tuple[int, int]:
-        """Rows and columns of tiles, those at ragged edges included."""
+        """Numbers of rows and columns of tiles, including partial tiles at the edges."""
         (height, width), (rows, columns) = self.size, Filtering(tile, self.sides).outputs
         return -(-height // rows), -(-width // columns)
 
     def biases(self, tile: int) -> int:
-        """How often the bias is written: once for each coefficient of a tile."""
+        """Number of copies of the bias: one per coefficient of a tile."""
         return Filtering(tile, self.sides).area
 
     def growth(self, tile: int) -> int:
-        """Bytes that the weights grow by, and the bias."""
+        """Bytes by which the weights and the bias grow."""
         repeated = 4 * self.outputs * self.biases(tile) if self.bias is not None and tile > 1 else 0
         kept = len(self.weight.users) > 1
         transformed = 4 * Filtering(tile, self.sides).area * self.inputs * self.outputs
@@ -99,16 +99,16 @@ class Layer:
 class PlainLayer(Layer):
     """A 3x3 convolution of stride 1 in NCHW."""
 
-    relu: Node | None  # which alone reads its result
+    relu: Node | None  # the only reader of its result
 
     def biases(self, tile: int) -> int:
-        """Once for each tile of a fixed batch."""
+        """One per tile of a fixed batch."""
         rows, columns = self.tiles(tile)
         return self.batch * rows * columns if self.batch is not None else tile * tile
 
 
 def read_plain(node: Node) -> PlainLayer:
-    """The layer that a `Conv` computes; declines without a reason where it is not 3x3."""
+    """Read a `Conv`; declines without a reason if it is not 3x3."""
     x, weight = node.operand(0), node.operand(1)
     if (weight.shape or ())[2:] != (KERNEL, KERNEL):
         raise Decline
@@ -125,7 +125,7 @@ def read_plain(node: Node) -> PlainLayer:
 
 
 def checked(layer: L) -> L:
-    """A layer; declines where its bias is not one constant for each channel, or its result is empty."""
+    """Return the layer; declines if its bias is not one constant per channel, or its result is empty."""
     bias = layer.bias
     if bias is not None and bias.shape != (layer.outputs,):
         raise Decline("a bias of shape {} is none of {} channels", bias.shape, layer.outputs)
@@ -135,7 +135,7 @@ def checked(layer: L) -> L:
 
 
 def moves_of(node: Node, kernel: tuple[int, int]) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
-    """Pads (top, left, bottom, right) and strides of a convolution; declines where the algorithm cannot compute it."""
+    """Pads (top, left, bottom, right) and strides of a convolution; declines if the algorithm does not support it."""
     window = Window.of(node, kernel)
     if window.dilations != (1, 1):
         raise Decline("its dilations are {}", window.dilations)
@@ -149,7 +149,7 @@ def moves_of(node: Node, kernel: tuple[int, int]) -> tuple[tuple[int, int, int, 
 
 
 def extents(x: Value) -> tuple[int | None, tuple[int, int]]:
-    """Batch (None when it is not fixed), then height and width of an image that is not empty."""
+    """Batch size (None if it is not fixed), then height and width; declines if the image may be empty."""
     shape = x.dims()
     if len(shape) != 4:
         raise Decline("the shape of {} is not known", x.name)
@@ -168,13 +168,13 @@ def _relu_after(node: Node) -> Node | None:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One algorithm for one layer.
+    """An algorithm for a layer.
 
     Attributes:
         tile: m of F(m x m, r x r); 1 for a product with the taps as channels.
-        saved: milliseconds less than directly.
-        growth: bytes that the constants of the layer grow by.
-        tables: bytes of index tables, which layers of the same sizes share.
+        saved: milliseconds saved over the direct convolution.
+        growth: bytes by which the constants of the layer grow.
+        tables: bytes of index tables, which layers of equal sizes share.
     """
 
     tile: int
@@ -184,6 +184,6 @@ class Choice:
 
 
 def slower(direct: float, others: Mapping[int, float], kernel: tuple[int, int] = (3, 3)) -> Decline:
-    """Why a layer stays direct."""
+    """The reason why a layer stays direct."""
     parts = [f"{Filtering(tile, kernel)} {time:.2f} ms" for tile, time in others.items()]
     return Decline("direct convolution is expected to be faster: {:.2f} ms, {}", direct, ", ".join(parts))

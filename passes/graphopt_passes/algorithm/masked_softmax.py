@@ -1,4 +1,4 @@
-"""Attention whose masked scores are so low that their exponentials underflow, which some processors do slowly."""
+"""Attention whose masked scores are so low that their exponentials underflow, which is slow on some processors."""
 
 from __future__ import annotations
 
@@ -13,26 +13,25 @@ from graphopt_passes.algorithm.work import Weighed, Work, count, floats
 from graphopt_passes.elimination.magnitude import refuse_magnified_after
 
 _NORMAL = math.log(np.finfo(np.float32).tiny)
-"""Below this, -87.3, an exponential is denormal."""
+"""exp(x) is denormal for x below this, -87.3."""
 
 _NOTHING = math.log(np.finfo(np.float32).smallest_subnormal) - 1
-"""Below this, -104.3, it is zero."""
+"""exp(x) is zero for x below this, -104.3."""
 
 _BOUND = -72.0
-"""The exponential of this, 5.4e-32, is negligible, and stays normal where it is divided by a sum, or multiplied by a
-value of ordinary magnitude."""
+"""exp(-72) = 5.4e-32 is negligible, and stays normal when divided by a sum, or multiplied by values of ordinary
+magnitude."""
 
 
 class ConvertMaskedSoftmaxToBounded(Weighed, OpRule):
-    """Let no value of a masked `Softmax` be more than 72 below the largest of its row.
+    """Clamp the operand of a masked `Softmax` to at most 72 below the maximum of its row.
 
-    A mask of -100, as in window attention, leaves denormal probabilities; one of -10000 or minus infinity has the
-    exponential underflow on its way to zero. Intel's processors take a hundred times as long for each such number, in
-    the `Softmax` and in the product that follows. What was less than 5.4e-32 becomes that, and nothing that reads it
-    may magnify it, as with `eliminate_negligible_weights`. Scores of NaN and rows that are masked as a whole give what
-    they gave; an infinite value that met a probability of zero gave NaN, and is an infinity now (the model's metadata
-    says so). Other processors lose little to denormal numbers: there the rule declines unless `graphopt tune` measures
-    otherwise.
+    A mask of -100, as in window attention, leaves denormal probabilities; with -10000 or minus infinity the exponential
+    underflows to zero. Intel processors take a hundred times as long for each such number, in the `Softmax` and in the
+    product after it. Probabilities below 5.4e-32 become about 5.4e-32; no reader may magnify that, as in
+    `eliminate_negligible_weights`. NaN scores and fully masked rows give the same results as before; an infinite value
+    times a probability of zero gave NaN, and gives an infinity now (the model's metadata says so). Other processors
+    lose little to denormals: there the rule declines unless `graphopt tune` measures otherwise.
     """
 
     ops = ("Softmax",)
@@ -57,7 +56,7 @@ class ConvertMaskedSoftmaxToBounded(Weighed, OpRule):
         self.weigh(rw, now, then)
         bound = math.exp(_BOUND)
         refuse_magnified_after(node, bound * count(dims[-1:]), summed=True)
-        # Not a bound for each row, the largest less 72: of a large number those are one.
+        # Not max(x, rowmax - 72): for a large rowmax, rowmax - 72 rounds to rowmax.
         distance = rw.op("Sub", x, rw.op("ReduceMax", x, axes=view.axes))
         outcome = rw.set_input(node, 0, rw.op("Max", distance, np.array(_BOUND, np.float32)))
         rw.amend(zeroed=0, bound=bound)
@@ -66,7 +65,7 @@ class ConvertMaskedSoftmaxToBounded(Weighed, OpRule):
 
 
 def _below_largest(x: Value) -> np.ndarray:
-    """By how much a constant mask brings each value of a row below those that it masks least."""
+    """The constant mask minus its maximum in each row."""
     node = x.producer
     while node is not None and node.op in ("Reshape", "Squeeze", "Unsqueeze"):
         if node.operand(0).dims()[-1:] != x.dims()[-1:]:
@@ -83,7 +82,7 @@ def _below_largest(x: Value) -> np.ndarray:
 
 
 def _mask(node: Node) -> np.ndarray:
-    """What a constant mask adds to scores, in doubles: 0 where they are kept by a choice."""
+    """The constant mask added to scores, in float64; for `Where`, 0 at scores that are kept."""
     if node.op == "Add":
         added = next((value for value in node.operands if value.is_const), None)
         if added is not None:
@@ -98,6 +97,6 @@ def _mask(node: Node) -> np.ndarray:
 
 
 def _columns(softmax: Node) -> float:
-    """How many products each probability is part of."""
+    """Number of products that each probability is part of."""
     users = softmax.result.users
     return sum(count(user.result.dims()[-1:]) for user in users if user.op == "MatMul")

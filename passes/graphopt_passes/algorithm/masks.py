@@ -1,4 +1,4 @@
-"""What is masked, by bounds or by a product in place of a choice for each element."""
+"""Masking by `Min`, `Max` or `Mul` instead of `Where`."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from graphopt_passes.elementwise import MOVES, TOGETHER, UNARY
 _LIMITS = np.finfo(np.float32)
 
 _FOLLOWED = MOVES.union(UNARY, TOGETHER, REDUCTIONS, ("LogSoftmax", "Mod", "Softmax"))
-"""Operators through which what is no number comes to a masked place from one beside it, or from the same."""
+"""Operators that propagate NaN or infinity to a masked element, from the same element or another one."""
 
 _UNBOUNDED = frozenset(
     {"Acos", "Acosh", "Asin", "Atanh", "Cosh", "Exp", "Log", "Mod", "Reciprocal", "ReduceLogSum", "Sinh", "Sqrt"}
 )
-"""Operators that make an infinity or a NaN of some numbers; so do quotients and powers."""
+"""Operators that map some finite numbers to infinity or NaN, as do quotients and powers."""
 
 _UNLIMITED = {"Max": -np.inf, "Min": np.inf}
-"""What stands for no limit, which is never the result of these where their other operand is a number."""
+"""The infinity that means no limit; it is never the result if the other operand is finite."""
 
 _TELLING = frozenset({"IsInf", "IsNaN"})
 _MOST_NODES, _MOST_BYTES = 64, 1 << 20
 
 
 class _Masked(Weighed, OpRule):
-    """Another form of a `Where` that puts one number into some places of a value of float32.
+    """Replace a `Where` that fills masked elements of a float32 value with one number.
 
-    The kernel chooses from either operand in a pass of its own, element by element, and joins both in a third. What is
-    masked must be a number: a mask that guards against a division by 0 or the root of a negative number stays, and so
-    does one that is told by an infinity or a NaN.
+    The kernel of `Where` selects from each operand in a separate pass, element by element, and merges both in a third.
+    Masked elements must be finite: a mask that guards against a division by 0 or the root of a negative number stays,
+    as does one that tests for infinity or NaN.
     """
 
     ops = ("Where",)
@@ -61,11 +61,11 @@ class _Masked(Weighed, OpRule):
 
     @abstractmethod
     def write(self, x: Value, condition: Value, fill: float, kept: bool, rw: Rewriter) -> Value:
-        """The other form of `x` filled in some places, which the condition holds in, or says what is `kept`."""
+        """Write `x` filled where the condition is true or, if `kept`, where it is false."""
 
 
 def _check_numbers(value: Value, *, told: bool = False) -> None:
-    """Decline where a value may be no number though all that a model is given are, or is `told` by what is none."""
+    """Decline if a value may be NaN or infinite for finite inputs or, if `told`, depends on a test for either."""
     seen, waiting = {value}, [(value, 0.0)]
     while waiting:
         at, unbounded = waiting.pop()
@@ -83,7 +83,7 @@ def _check_numbers(value: Value, *, told: bool = False) -> None:
 
 
 def _gives_numbers(node: Node) -> bool:
-    """Whether an operator makes numbers of numbers, as far as these are not enormous."""
+    """Whether an operator maps finite operands to finite results, short of overflow."""
     if node.op == "Div":
         divisor = node.operand(1).const(_MOST_BYTES)
         return divisor is not None and bool(divisor.all())
@@ -94,10 +94,10 @@ def _gives_numbers(node: Node) -> bool:
 
 
 class ConvertMaskToBounds(_Masked):
-    """Mask by the smaller one of a value and a bound, which is infinite where the value is kept.
+    """Replace a masking `Where` with `Min` or `Max` of the value and a bound, infinite where the value is kept.
 
-    The bound has the size of the mask, which attention has once for all heads. The number is the least or the largest
-    one, or an infinity. A NaN in a masked place stays one, and so does an infinity beyond the number.
+    The bound has the size of the mask, which attention has once for all heads. The fill must be the least or largest
+    float32, or beyond. A NaN in a masked element stays NaN, and an infinity beyond the fill stays.
     """
 
     def write(self, x: Value, condition: Value, fill: float, kept: bool, rw: Rewriter) -> Value:
@@ -112,9 +112,9 @@ class ConvertMaskToBounds(_Masked):
 
 
 class ConvertZeroMaskToProduct(_Masked):
-    """Put zeros into a value by a product with the condition as a number.
+    """Replace a `Where` that fills with zeros with a product with the condition cast to float.
 
-    A NaN or an infinity in a masked place gives a NaN.
+    A NaN or an infinity in a masked element gives NaN.
     """
 
     def write(self, x: Value, condition: Value, fill: float, kept: bool, rw: Rewriter) -> Value:
@@ -129,18 +129,18 @@ class ConvertZeroMaskToProduct(_Masked):
 
 
 class ConvertNanMaskToThresholdedRelu(PatternRule):
-    """Put zeros in place of NaN into probabilities by `ThresholdedRelu`: a NaN is not larger than -1.
+    """Replace `IsNaN` and `Where` that set NaN probabilities to zero with `ThresholdedRelu`: `NaN > -1` is false.
 
-    Since PyTorch 2.5 attention gives nothing where all of a row is masked, and its `Softmax` gives NaN. `IsNaN` and
-    `Where` take a third of the time of all that is between the products; one kernel that compares takes a tenth.
-    Probabilities are those of `Softmax` and `Sigmoid`, in float32, for which the runtime has the kernel.
+    Since PyTorch 2.5, attention gives zeros for a fully masked row, whose `Softmax` is NaN. `IsNaN` and `Where` take a
+    third of the time spent between the two products, `ThresholdedRelu` a tenth. Probabilities are results of `Softmax`
+    or `Sigmoid` in float32, the type that the runtime has the kernel for.
     """
 
     opsets = "10-"
     level = Level.EXTENDED
 
     def pattern(self, op: OpBuilder, probability: Pattern = FLOAT32) -> Pattern:
-        """What gives the probability is not part of the match, since it stays."""
+        """The producer of the probability is not part of the match, since it stays."""
         return op.Where(op.IsNaN(probability, _shared=True), 0.0, probability)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:

@@ -1,4 +1,4 @@
-"""Elements moved about, picked out one by one, and sums along the last axis."""
+"""Moving and gathering single elements, and cumulative sums along the last axis."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from graphopt_passes.algorithm.work import Weighed, count, size_of
 
 
 def last_to_front(x: Value) -> Transpose:
-    """The last axis as the first one: a move of one axis."""
+    """Move the last axis to the front, by a `Transpose` that moves one axis."""
     rank = len(x.dims())
     return Transpose(x, (rank - 1, *range(rank - 1)))
 
 
 class ConvertCumSumAxis(Weighed, OpRule):
-    """Sum up along the last axis as along the first one, between two `Transpose`.
+    """Move the last axis of `CumSum` to the front, between two `Transpose`.
 
-    ONNX Runtime adds whole slices of the axis to one another, which are single elements where it is the last one.
+    ONNX Runtime adds whole slices along the axis, which are single elements if it is the last one.
     """
 
     ops = ("CumSum",)
@@ -44,13 +44,13 @@ class ConvertCumSumAxis(Weighed, OpRule):
 
 
 class ConvertDepthToSpaceToMoves(Weighed, OpRule):
-    """Write `DepthToSpace` as two `Transpose` that move one axis each, for which the runtime has a kernel."""
+    """Replace `DepthToSpace` with two `Transpose` that move one axis each, for which the runtime has a kernel."""
 
     ops = ("DepthToSpace",)
     _TYPES: ClassVar[frozenset[int]] = frozenset({T.FLOAT, T.DOUBLE})
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """The columns of the blocks first, then their rows."""
+        """Move the columns of the blocks first, then their rows."""
         x, block = node.operand(0), int(node.attr("blocksize"))
         if x.dtype not in self._TYPES:
             raise Decline("the element type of {} is not known to have a kernel", x.name)
@@ -75,11 +75,11 @@ class ConvertDepthToSpaceToMoves(Weighed, OpRule):
 
 
 _WIDEST = 1 << 14
-"""The ones of a longer row would take more than 64 KiB of the model."""
+"""Longest repeated axis: more ones would take over 64 KiB of the model."""
 
 
 class ConvertRepeatedColumnToProduct(Weighed, OpRule):
-    """Repeat numbers along the last axis by a product with ones, where `Expand` or `Tile` copies them one by one."""
+    """Replace an `Expand` or `Tile` that repeats elements along the last axis one by one with a product with ones."""
 
     ops = ("Expand", "Tile")
     opsets = "8-"
@@ -105,9 +105,9 @@ class ConvertRepeatedColumnToProduct(Weighed, OpRule):
 
 
 class ConvertGatherElementsToGather(Weighed, PatternRule):
-    """Take whole slices by `Gather` or `GatherND` where the indices of `GatherElements` repeat along the other axes.
+    """Replace a `GatherElements` whose indices repeat along the other axes with a `Gather` or `GatherND` of slices.
 
-    Exporters expand the positions of a detector's best boxes to the width of what is chosen.
+    Exporters expand the indices of a detector's best boxes to the width of the gathered rows.
     """
 
     opsets = "12-"
@@ -138,7 +138,7 @@ class ConvertGatherElementsToGather(Weighed, PatternRule):
 
 
 class ConvertGatherAxis(Weighed, OpRule):
-    """Gather along the last axis as along the first one, between two `Transpose`, where whole slices are copied."""
+    """Move the last axis of `Gather` to the front, where it copies whole slices, between two `Transpose`."""
 
     ops = ("Gather",)
 

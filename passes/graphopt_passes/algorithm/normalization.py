@@ -1,4 +1,4 @@
-"""Scales and biases of channels, and normalizations along them."""
+"""Per-channel scales and biases, and normalizations along channels."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from graphopt_passes.algorithm.work import Weighed, floats, joined, size_of
 
 
 class FuseMulAddIntoBatchNormalization(Weighed, PatternRule):
-    """Apply a constant scale and bias of each channel in one pass, by a `BatchNormalization` of mean 0 and variance 1.
+    """Fuse a constant per-channel `Mul` and `Add` into a `BatchNormalization` of mean 0 and variance 1.
 
-    Without an epsilon its kernel multiplies and adds as the two operators do, to the bit.
+    With epsilon 0 its kernel multiplies and adds as the two operators do, bit for bit.
     """
 
     opsets = "9-"
@@ -36,7 +36,7 @@ class FuseMulAddIntoBatchNormalization(Weighed, PatternRule):
 
 
 def _by_channel(value: Value, channels: int, rank: int) -> np.ndarray:
-    """The numbers of the channels; declines where there is not one for each."""
+    """The per-channel constants as a vector; declines if they are not one per channel."""
     array = value.array()
     shape = (1,) * (rank - array.ndim) + array.shape
     if array.ndim > rank or shape not in ((1, channels, *(1,) * (rank - 2)), (1,) * rank):
@@ -49,9 +49,9 @@ def _by_channel(value: Value, channels: int, rank: int) -> np.ndarray:
 
 
 class ConvertGroupNormalizationToInstance(Weighed, OpRule):
-    """Compute `GroupNormalization` by `InstanceNormalization` of the groups, and `BatchNormalization` for its scale.
+    """Replace `GroupNormalization` with `InstanceNormalization` over groups and a scaling `BatchNormalization`.
 
-    The runtime has no kernel for it and takes it apart into a dozen operators.
+    The runtime has no kernel for it, and decomposes it into a dozen operators.
     """
 
     ops = ("GroupNormalization",)
@@ -59,7 +59,7 @@ class ConvertGroupNormalizationToInstance(Weighed, OpRule):
     numerics = Numerics.ROUNDING
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Groups become channels, with all that is in them as one axis."""
+        """Reshape groups to channels, and the elements of each group to one axis."""
         x = node.operand(0)
         dims, groups, epsilon = x.dims(), int(node.attr("num_groups")), node.attr("epsilon", 1e-5)
         if x.dtype != TensorProto.FLOAT or len(dims) < 3:
@@ -80,14 +80,14 @@ class ConvertGroupNormalizationToInstance(Weighed, OpRule):
 
 
 _ROOTS: dict[float, tuple[int, ...]] = {0.5: (1,), 0.75: (1, 2), 1.0: (0,)}
-"""Which repeated square roots multiply to a power."""
+"""The power as a product of repeated square roots, by their numbers of repetitions."""
 
 
 class ConvertLrnToPool(Weighed, OpRule):
-    """Compute `LRN` by an `AveragePool` along the channels, and its power by square roots.
+    """Replace `LRN` with an `AveragePool` along the channels, and square roots for its power.
 
-    The kernel calls the general power function. It adds and subtracts squares as its window moves on, so that a NaN or
-    an infinity stays in all channels behind it.
+    The kernel calls the general `pow`. It updates a running sum of squares, so that a NaN or an infinity persists in
+    all later channels.
     """
 
     ops = ("LRN",)
@@ -95,7 +95,7 @@ class ConvertLrnToPool(Weighed, OpRule):
     numerics = Numerics.FAST
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """The channels as rows of one image, with all pixels of a channel as its columns."""
+        """Reshape to an image whose rows are channels, and whose columns are the pixels of a channel."""
         x, dims = node.operand(0), node.operand(0).dims()
         window, alpha = int(node.attr("size")), float(node.attr("alpha", 1e-4))
         beta, bias = float(node.attr("beta", 0.75)), float(node.attr("bias", 1.0))
@@ -123,9 +123,9 @@ class ConvertLrnToPool(Weighed, OpRule):
 
 
 class ConvertLpNormalizationToQuotient(Weighed, OpRule):
-    """Compute `LpNormalization` as a quotient by a norm that reductions find.
+    """Replace `LpNormalization` with a quotient by a norm computed by reductions.
 
-    Where the norm is 0 the result is 0: the divisor is an infinity.
+    Where the norm is 0, the divisor is infinity, and the result 0.
     """
 
     ops = ("LpNormalization",)

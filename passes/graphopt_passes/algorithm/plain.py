@@ -12,7 +12,7 @@ from graphopt_passes.shared import Shared
 
 
 class PlainBuilder(Shared):
-    """Builds layers for a pass, and makes what several of them need once for each graph.
+    """Builds layers for a pass, with constants that several layers share built once per graph.
 
     Attributes:
         plain: whether to use standard operators only.
@@ -23,7 +23,7 @@ class PlainBuilder(Shared):
         self.plain = plain
 
     def build(self, layer: PlainLayer, tile: int) -> Fired:
-        """Compute a layer with output tiles of `tile` in place of its `Conv`, and the `Relu` after it."""
+        """Replace a layer's `Conv`, and the `Relu` after it, with Winograd's algorithm for tiles of size `tile`."""
         self.begin()
         weight = transformed_weight(layer.kernel, tile)
         result = self._edges(layer, tile, self._tiles_out(layer, tile, weight))
@@ -32,7 +32,7 @@ class PlainBuilder(Shared):
         return fired
 
     def _tiles_in(self, layer: PlainLayer, tile: int) -> Value:
-        """The input transform: every channel is an image of its own, [N*C, a*a, rows, columns]."""
+        """The input transform, with every channel as a separate image: [N*C, a*a, rows, columns]."""
         height, width = layer.source
         rows, columns = layer.tiles(tile)
         top, left, _, _ = layer.pads
@@ -70,7 +70,7 @@ class PlainBuilder(Shared):
         return self._reshape(result, batch, wide, rows, columns)
 
     def _open_result(self, layer: PlainLayer, tile: int, flat: Value) -> Value:
-        """For a batch that is not fixed: the bias cannot be spread over it in advance, and comes after."""
+        """The result for an open batch, for which the bias cannot be expanded in advance, and is added afterwards."""
         wide = tile * tile * layer.outputs
         rows, columns = layer.tiles(tile)
         late = layer.bias is not None and layer.relu is not None
@@ -91,7 +91,7 @@ class PlainBuilder(Shared):
         return self.rw.op("Relu", result) if relu else result
 
     def _edges(self, layer: PlainLayer, tile: int, tiles: Value) -> Value:
-        """Tiles to an image, without what lies beyond its edges."""
+        """Assemble an image from tiles, and crop it at its edges."""
         image = self.rw.op("DepthToSpace", tiles, blocksize=tile, mode="DCR")
         (height, width), (rows, columns) = layer.size, layer.tiles(tile)
         axes = [axis for axis, ragged in ((2, rows * tile > height), (3, columns * tile > width)) if ragged]
@@ -101,7 +101,7 @@ class PlainBuilder(Shared):
         return self.rw.op("Slice", image, starts, ends, np.array(axes, np.int64))
 
     def _bias(self, layer: PlainLayer, outer: int, inner: int, shape: tuple[int, ...]) -> Value | None:
-        """The bias, each number `inner` times, all of that `outer` times."""
+        """The bias, each number repeated `inner` times, and the whole `outer` times."""
         if layer.bias is None:
             return None
         spread = np.tile(np.repeat(layer.bias.astype(np.float32), inner), outer).reshape(shape)

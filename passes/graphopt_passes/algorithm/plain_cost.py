@@ -1,8 +1,8 @@
-"""What a 3x3 convolution costs directly and by Winograd's algorithm in NCHW, in milliseconds on one thread.
+"""Cost model of 3x3 convolutions in NCHW, direct and by Winograd's algorithm, in milliseconds on one thread.
 
-Winograd's multiplies 4 times (F(4x4,3x3)) or 2.25 times (F(2x2,3x3)) less, or as fast as its weights, 4 or 1.8 times as
-large, come from memory, and passes over inputs and outputs for the transforms. docs/winograd.md compares the model with
-what was measured on two machines; by default a layer must gain on both.
+Winograd's algorithm takes 4 times (F(4x4,3x3)) or 2.25 times (F(2x2,3x3)) fewer multiplications, unless it is bound by
+reading its weights, 4 or 1.8 times as large, from memory; its transforms are passes over inputs and outputs.
+docs/winograd.md compares the model with measurements on two machines; by default a layer must gain on both.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class PlainRates:
     Attributes:
         direct: multiply-adds of the direct convolution.
         product: multiply-adds of the matrix products.
-        elements: elements of inputs and results that the transforms pass over, in the cache and out of it.
-        cache: bytes of transformed tiles above which they are out of it.
-        weights: limits of their size in bytes, and bytes that are read up to each.
-        overlaps: whether reading the weights and multiplying take place at the same time.
+        elements: elements of inputs and results that the transforms process, within the cache and beyond it.
+        cache: bytes of transformed tiles that the cache holds.
+        weights: upper limits of the weights' size in bytes, each with the bytes read per millisecond.
+        overlaps: whether reading the weights overlaps with multiplying.
     """
 
     direct: float
@@ -43,16 +43,16 @@ RATES = {
 }
 
 SHORTEST = 1.0
-"""Layers that take less milliseconds directly did not gain where they were measured inside of models."""
+"""Milliseconds of the direct convolution below which layers did not gain when measured in models."""
 
 _START = 0.04
-"""Milliseconds that the kernels take at least, all together."""
+"""Least milliseconds of all kernels together."""
 
 _MARGIN = 0.9
-"""The part of the direct time that Winograd's algorithm may take."""
+"""The largest predicted ratio of Winograd's time to the direct time at which a layer is converted."""
 
 _UNFUSED = 1.0e-6
-"""Milliseconds per element of the result for bias and activation that are operators of their own."""
+"""Milliseconds per element of the result for a separate bias and activation."""
 
 
 def direct(layer: PlainLayer, rates: PlainRates) -> float:
@@ -62,7 +62,7 @@ def direct(layer: PlainLayer, rates: PlainRates) -> float:
 
 
 def winograd(layer: PlainLayer, tile: int, rates: PlainRates) -> float:
-    """Time by Winograd's algorithm with output tiles of `tile`, reorders around it included."""
+    """Time of Winograd's algorithm with output tiles of size `tile`, including reorders around it."""
     rows, columns = layer.tiles(tile)
     tiles = (layer.batch or 1) * rows * columns
     pairs, both = layer.inputs * layer.outputs, layer.inputs + layer.outputs
@@ -77,7 +77,7 @@ def winograd(layer: PlainLayer, tile: int, rates: PlainRates) -> float:
 
 
 def gains(layer: PlainLayer, machines: Sequence[PlainRates]) -> list[Choice]:
-    """The algorithms that are expected to be faster than the direct one on all machines, the fastest first."""
+    """The algorithms predicted to be faster than the direct convolution on all machines, fastest first."""
     found = []
     for tile in TILES:
         pairs = [(direct(layer, rates), winograd(layer, tile, rates)) for rates in machines]

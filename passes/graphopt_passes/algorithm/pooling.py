@@ -1,4 +1,4 @@
-"""Pools whose kernels go through the windows element by element."""
+"""Pooling operators whose kernels read windows element by element."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from graphopt_passes.algorithm.work import Weighed, count, size_of
 
 
 class ConvertAveragePoolToConv(Weighed, OpRule):
-    """Compute an `AveragePool` of opset 19 or later by a depthwise convolution with equal weights.
+    """Replace an `AveragePool` of opset 19 or later with a depthwise convolution with equal weights.
 
-    From opset 19 on ONNX Runtime uses a kernel for dilated windows, 3 to 20 times as slow. Where padding that is not
-    counted is in windows, their sums are multiplied by a constant image.
+    From opset 19 on, ONNX Runtime uses a kernel for dilated windows, 3 to 20 times as slow. If windows contain padding
+    that does not count, their sums are multiplied by a constant image.
     """
 
     ops = ("AveragePool",)
@@ -51,7 +51,7 @@ class ConvertAveragePoolToConv(Weighed, OpRule):
 
 
 def _counts(view: Pool, result: Value) -> np.ndarray:
-    """One divided by how many elements of the image are in each window."""
+    """The reciprocal of the number of image elements in each window."""
     shares = np.ones((1, 1), np.float32)
     for at in range(2):
         size, windows = view.x.size(2 + at), result.size(2 + at)
@@ -65,11 +65,11 @@ def _counts(view: Pool, result: Value) -> np.ndarray:
 
 
 _DILATED_SINCE = 19
-"""Averages by the kernel for dilated windows."""
+"""The opset from which on `AveragePool` uses the kernel for dilated windows."""
 
 
 class PoolToReduction(Weighed, OpRule):
-    """Compute a pool whose one window is the whole image by `ReduceMean` or `ReduceMax` over the axes of that."""
+    """Replace a pool whose only window is the whole image with `ReduceMean` or `ReduceMax` over its axes."""
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         x = node.operand(0)
@@ -93,7 +93,7 @@ _BETWEEN = ("Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose",
 
 
 def _tells_apart(value: Value) -> Node | None:
-    """What compares channels by their means, however little these are apart."""
+    """A reader that compares channels by their means, so that rounding may decide."""
     for user in value.users:
         if user.op in _TELLING:
             return user
@@ -103,7 +103,7 @@ def _tells_apart(value: Value) -> Node | None:
 
 
 def _check_whole(view: Pool, result: Value) -> None:
-    """Decline unless a window is the whole image, without padding."""
+    """Decline unless the window is the whole image, without padding."""
     image = view.x.dims()[2:]
     if image != view.kernel or set(view.dilations) != {1}:
         raise Decline("a window of {} is not all of {}", result.name, view.x.name)
@@ -114,23 +114,23 @@ def _check_whole(view: Pool, result: Value) -> None:
 
 
 class ConvertGlobalAveragePoolToReduceMean(PoolToReduction):
-    """Compute `GlobalAveragePool` by `ReduceMean`, which adds up several rows at a time."""
+    """Replace `GlobalAveragePool` with `ReduceMean`, which sums several rows at a time."""
 
     ops = ("GlobalAveragePool",)
     numerics = Numerics.ROUNDING
 
 
 class ConvertGlobalMaxPoolToReduceMax(PoolToReduction):
-    """Compute `GlobalMaxPool` by `ReduceMax`, which compares several rows at a time."""
+    """Replace `GlobalMaxPool` with `ReduceMax`, which compares several rows at a time."""
 
     ops = ("GlobalMaxPool",)
     numerics = Numerics.FAST
 
 
 class ConvertFullAveragePoolToReduceMean(PoolToReduction):
-    """Compute an `AveragePool` whose one window is the whole image by `ReduceMean`.
+    """Replace an `AveragePool` whose only window is the whole image with `ReduceMean`.
 
-    From opset 19 on the kernel for dilated windows takes 8 to 37 times as long.
+    From opset 19 on, the kernel for dilated windows takes 8 to 37 times as long.
     """
 
     ops = ("AveragePool",)
@@ -138,9 +138,9 @@ class ConvertFullAveragePoolToReduceMean(PoolToReduction):
 
 
 class ConvertFullMaxPoolToReduceMax(PoolToReduction):
-    """Compute a `MaxPool` whose one window is the whole image by `ReduceMax`.
+    """Replace a `MaxPool` whose only window is the whole image with `ReduceMax`.
 
-    They differ where there is a NaN.
+    Results differ for NaN.
     """
 
     ops = ("MaxPool",)

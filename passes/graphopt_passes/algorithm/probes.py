@@ -24,19 +24,19 @@ _ROWS = (1, 128, 768)
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One operator that does one kind of work, or that and others whose rates come before.
+    """A model whose timed operator does one kind of work, possibly besides kinds measured before.
 
     Attributes:
         kind: the kind.
         dims: shape of its operand, `x`.
         body: the operators, the timed one last.
-        amount: how much of it there is; one for each element when 0.
-        less: amounts of other kinds that are in its time.
+        amount: amount of work; 0 for one unit per element.
+        less: amounts of other kinds, whose time is subtracted.
         constants: constants of the text form.
         opset: the opset.
-        other: shape of a second operand, `u`, where there is one.
-        weights: shape of bytes, `w`, where there are some.
-        unsigned: whether these are unsigned.
+        other: shape of a second operand, `u`, if any.
+        weights: shape of weights in bytes, `w`, if any.
+        unsigned: whether the weights are unsigned.
         dtype: element type of the operands.
     """
 
@@ -68,7 +68,7 @@ class Probe:
 
 
 def nanoseconds(probe: Probe) -> float:
-    """The least time of an operator: other work on the machine only adds to it."""
+    """The minimum time of the timed operator: other load on the machine only adds to it."""
     model = probe.model()
     (events,) = profiled([model], _ROUNDS + _WARM, lambda what, part: None, probe.kind)
     times = [event["dur"] for event in events if event["args"]["op_name"] == model.graph.node[-1].op_type]
@@ -87,7 +87,7 @@ _NUMBERS = {
     "s": "float s = {0.02}", "t": "float t = {0.03}", "z": "uint8 z = {120}", "v": "uint8 v = {100}",
     "o": "int8 o = {0}",
 }  # fmt: skip
-"""Scales and zero points: of an operand, of the result; and of weights."""
+"""Scales and zero points of an operand, the result, and weights."""
 
 _Less = tuple[tuple[str, float], ...]
 
@@ -102,7 +102,7 @@ def _bytes(
     weights: tuple[int, ...] = (),
     unsigned: bool = False,
 ) -> Probe:
-    """A probe on unsigned bytes, whose operator may read `_NUMBERS`."""
+    """A probe on unsigned bytes, whose operators may read `_NUMBERS`."""
     constants = ", ".join(text for name, text in _NUMBERS.items() if re.search(rf"\b{name}\b", body))
     return Probe(kind, dims, f"y = {body}", amount, less, constants, weights=weights, unsigned=unsigned, dtype="uint8")
 
@@ -128,12 +128,12 @@ def _products(side: int, inputs: int, outputs: int) -> int:
 
 
 def _product(kind: str, body: str) -> Probe:
-    """A product of rows of 32 with 256 columns."""
+    """A product of rows of 32 elements with a matrix of 256 columns."""
     return _bytes(kind, (512, 32), body, 512 * 256, (("byte product", 512 * 32 * 256),), weights=(32, 256))
 
 
 def _masked(number: float) -> str:
-    """Every second value of a row is brought so far below the others."""
+    """A constant mask with `number` for every second value of a row, and 0 for the others."""
     return f"float[768] m = {{{', '.join(['0', str(number)] * 384)}}}"
 
 
@@ -314,11 +314,11 @@ PROBES = (
         "average of bytes last", _LAST, f"{_AVERAGE} <{_WINDOW}, channels_last = 1> (x, s, z, t, v)", prod(_LAST) // 4
     ),
 )  # fmt: skip
-"""Sizes that fit the cache, as the built-in rates have it."""
+"""Probes of sizes that fit the cache, as the built-in rates assume."""
 
 
 class RatesTuner:
-    """Measures for all passes that know other forms of slow operators."""
+    """Measures the rates for all passes that write faster forms of operators."""
 
     def measure(self, target: Target, progress: Progress) -> dict[str, Any]:
         check_is_here(target)
@@ -336,4 +336,4 @@ class RatesTuner:
 
 
 _LEAST = 0.001
-"""Nanoseconds: no kernel is faster for an element, and a rate is never 0."""
+"""Lower bound of a rate in nanoseconds: no kernel is faster per element, and no rate is 0."""

@@ -1,4 +1,4 @@
-"""Matrix products with one column, and with heads that are repeated."""
+"""Matrix products with one column, and with repeated heads."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST
 
 
 class ConvertColumnProductToRow(Weighed, OpRule):
-    """Multiply by a vector, or by a matrix of one column, from the left instead of from the right.
+    """Replace a product with a vector, or a matrix of one column, with the transposed product, which has one row.
 
-    One row times a transposed matrix reads the matrix once. ONNX Runtime multiplies by a vector row by row, and packs a
-    constant column into columns of zeros.
+    One row times a transposed matrix reads the matrix once. ONNX Runtime multiplies by a vector row by row, and pads a
+    constant column with columns of zeros.
     """
 
     ops = ("MatMul",)
@@ -50,14 +50,14 @@ class ConvertColumnProductToRow(Weighed, OpRule):
 
 _RANK = 4
 _SHAPE = 0.5
-"""What computing a shape where sizes are not known takes, in kernels: three of them, on four numbers."""
+"""The cost of computing an unknown shape, in kernels: three kernels, on four numbers each."""
 
 
 class ConvertRepeatedHeadsToRows(Weighed, OpRule):
-    """Multiply by keys or values that are repeated for several heads of queries once, with these heads as its rows.
+    """Multiply by unrepeated keys or values, with the query heads that share them as rows of one product.
 
-    Exporters repeat each head of keys and values for its group of heads of queries, which copies all of the cache at
-    every step. As rows of one product the group reads its head once. Sizes may be unknown but for the heads.
+    For grouped-query attention, exporters repeat each key and value head for its group of query heads, which copies the
+    whole cache at every step. As rows of one product, the group reads its head once. Only the heads must be known.
     """
 
     ops = ("MatMul", f"{DOMAIN}::FusedMatMul")
@@ -94,12 +94,12 @@ class ConvertRepeatedHeadsToRows(Weighed, OpRule):
 
 
 def _is_stated(dims: Sequence[Dim]) -> bool:
-    """Whether a constant can state a shape whose third size may be left over, also where there are no elements."""
+    """Whether a constant can state a shape with -1 as its third size, even for empty tensors."""
     return isinstance(dims[2], int) or all(isinstance(dim, int) for at, dim in enumerate(dims) if at != 2)
 
 
 def _repeats(single: Value, stretched: Value, joined: Value) -> int:
-    """How often each head is repeated; declines where something else is stretched or joined."""
+    """The number of repetitions of each head; declines if another axis is expanded or merged."""
     before, between, after = single.dims(), stretched.dims(), joined.dims()
     if len(before) != _RANK + 1 or len(between) != _RANK + 1 or len(after) != _RANK:
         raise Decline
@@ -108,7 +108,7 @@ def _repeats(single: Value, stretched: Value, joined: Value) -> int:
         raise Decline("the heads of {} are not known", single.name)
     kept = (before[0], before[1], *before[3:])
     wanted = (before[0], heads * times, *before[3:])
-    # A size of another name is the one that is missing, since there are as many elements.
+    # One size may have another name: it is equal all the same, since the number of elements is.
     unlike = [now for now, then in zip(after, wanted, strict=True) if now != then]
     fits = len(unlike) <= 1 and not any(isinstance(size, int) for size in unlike)
     if None in kept or kept != (between[0], between[1], *between[3:]) or not fits:
@@ -117,7 +117,7 @@ def _repeats(single: Value, stretched: Value, joined: Value) -> int:
 
 
 def _regrouped(value: Value, shape: Sequence[Dim], axis: int, times: int, rw: Rewriter) -> Value:
-    """Four axes with `times` less along an axis, 1 or 2, and as many more along the other one of the two."""
+    """Reshape four axes: divide the size of `axis`, 1 or 2, by `times`, and multiply that of the other by it."""
     if _is_stated(shape):
         with suppress(Decline):
             return Reshape.to(value, shape).write(rw)

@@ -1,4 +1,4 @@
-"""Reductions whose kernels take the elements one by one, or columns against the grain of memory."""
+"""Reductions whose kernels read elements one by one, or columns with a stride."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from graphopt_passes.algorithm.work import Weighed, floats, joined, size_of
 
 
 class LeadingReduction(Weighed, OpRule):
-    """Another form of a reduction of the leading axes, where only axes of size 1 are before them and others behind.
+    """Replace a reduction of leading axes, which only axes of size 1 precede, and which other axes follow.
 
-    With an axis of size 1 before it, ONNX Runtime takes its slow way through the columns.
+    With an axis of size 1 before them, ONNX Runtime uses its slow kernel for columns.
     """
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
@@ -43,24 +43,24 @@ class LeadingReduction(Weighed, OpRule):
 
     @abstractmethod
     def write(self, view: Reduction, rows: int, slow: bool, rw: Rewriter) -> Value:
-        """The other form of a reduction of `rows` numbers to one each, `slow` where axes of size 1 are before them."""
+        """Write the other form of a reduction over `rows` elements; `slow` if axes of size 1 precede the axes."""
 
 
 def _columns(view: Reduction, rows: tuple[int, ...], rw: Rewriter) -> Value:
-    """What is reduced, with other axes in place of all those and one behind."""
+    """Reshape the operand to axes `rows` in place of the leading axes, and one axis for those after them."""
     dims = view.x.dims()
     behind = dims[max(axis for axis in view.axes if dims[axis] != 1) + 1 :]
     return Reshape.to(view.x, (*rows, joined(behind))).write(rw)
 
 
 class ConvertLeadingReductionToMatmul(LeadingReduction):
-    """Add up leading axes by a matrix product with a row of ones."""
+    """Replace a sum or mean over leading axes with a matrix product with a row of ones."""
 
     ops = ("ReduceSum", "ReduceMean")
     numerics = Numerics.ROUNDING
 
     def write(self, view: Reduction, rows: int, slow: bool, rw: Rewriter) -> Value:
-        """A mean is the sum divided, and not a sum of shares: it is infinite where the sum overflows, as before."""
+        """Divide the sum for a mean, rather than weigh with 1/n: it is infinite where the sum overflows, as before."""
         if not slow:
             raise Decline("no axis of size 1 is before those of {}: already fast", view.op)
         size = size_of(view.x)
@@ -70,7 +70,7 @@ class ConvertLeadingReductionToMatmul(LeadingReduction):
 
 
 class ConvertLeadingReductionToRows(LeadingReduction):
-    """Reduce leading axes without the axis of size 1 before them, which sends the runtime the slow way."""
+    """Remove the axes of size 1 before a sum or mean over leading axes, which make the runtime use a slow kernel."""
 
     ops = ("ReduceSum", "ReduceMean")
     numerics = Numerics.EXACT
@@ -85,17 +85,17 @@ class ConvertLeadingReductionToRows(LeadingReduction):
 
 
 class ConvertLeadingMaxToParts(LeadingReduction):
-    """Find the largest or smallest of leading axes in a few parts at a time, and then of those.
+    """Split a maximum or minimum over leading axes into 2 to 8 parts, and combine them.
 
-    With several parts before the axis the runtime goes along rows. There a NaN is the result wherever it is among the
-    values; columns pass over it.
+    With several parts before the axis, the runtime reduces along rows. That kernel returns NaN if any element is NaN;
+    the kernel for columns ignores NaN.
     """
 
     ops = ("ReduceMax", "ReduceMin")
     numerics = Numerics.FAST
 
     def write(self, view: Reduction, rows: int, slow: bool, rw: Rewriter) -> Value:
-        """As many parts as divide the rows, two where possible."""
+        """Take the smallest number of parts that divides the rows."""
         parts = next((number for number in range(2, 9) if rows % number == 0 and rows > number), None)
         if parts is None:
             raise Decline("{} values cannot be parted into 2 to 8 equal parts", rows)
@@ -107,7 +107,7 @@ class ConvertLeadingMaxToParts(LeadingReduction):
 
 
 class _Spelled(Weighed, OpRule):
-    """A reduction that is a plain sum of something, for which the runtime has no kernel of its own."""
+    """Replace a reduction that lacks a fast kernel of its own with a sum of an elementwise function."""
 
     numerics = Numerics.ROUNDING
     kind: ClassVar[str] = "reduce powers"
@@ -125,7 +125,7 @@ class _Spelled(Weighed, OpRule):
 
     @abstractmethod
     def write(self, view: Reduction, rw: Rewriter) -> Value:
-        """The other form, where it is faster."""
+        """Write the other form; declines where it is not faster."""
 
 
 def _sum(view: Reduction, of: Value, rw: Rewriter) -> Value:
@@ -133,7 +133,7 @@ def _sum(view: Reduction, of: Value, rw: Rewriter) -> Value:
 
 
 class ConvertL1ToSum(_Spelled):
-    """Add up absolute values by `Abs` and `ReduceSum` in place of `ReduceL1`."""
+    """Replace `ReduceL1` with `Abs` and `ReduceSum`."""
 
     ops = ("ReduceL1",)
 
@@ -142,7 +142,7 @@ class ConvertL1ToSum(_Spelled):
 
 
 class ConvertSquaresToSum(_Spelled):
-    """Add up squares by `Mul` and `ReduceSum` in place of `ReduceSumSquare`, and of `ReduceL2` with `Sqrt`."""
+    """Replace `ReduceSumSquare` with `Mul` and `ReduceSum`, and `ReduceL2` with these and `Sqrt`."""
 
     ops = ("ReduceSumSquare", "ReduceL2")
 
@@ -152,7 +152,7 @@ class ConvertSquaresToSum(_Spelled):
 
 
 class ConvertLogSumToSum(_Spelled):
-    """Compute `ReduceLogSum` by `ReduceSum` and `Log`."""
+    """Replace `ReduceLogSum` with `ReduceSum` and `Log`."""
 
     ops = ("ReduceLogSum",)
     passes = 0
@@ -162,10 +162,10 @@ class ConvertLogSumToSum(_Spelled):
 
 
 class ConvertLogSumExpToSum(_Spelled):
-    """Compute `ReduceLogSumExp` by the largest value, `Exp`, `ReduceSum` and `Log`.
+    """Replace `ReduceLogSumExp` with `ReduceMax`, `Exp`, `ReduceSum` and `Log`.
 
-    The largest value that is subtracted is kept finite, so that infinities give what the operator gives. Where there is
-    a NaN beside an infinity, that depends on which of them the operator meets first.
+    The subtracted maximum is clamped to finite values, so that infinities give the same result. For a NaN beside an
+    infinity, the operator's result depends on which of them comes first.
     """
 
     ops = ("ReduceLogSumExp",)
@@ -174,7 +174,7 @@ class ConvertLogSumExpToSum(_Spelled):
     passes = 2
 
     def write(self, view: Reduction, rw: Rewriter) -> Value:
-        """The largest value once with its axes, once as the result has it."""
+        """Write the maximum twice: with its axes kept for the subtraction, and in the shape of the result."""
         if any(not isinstance(view.x.dims()[axis], int) for axis in view.axes):
             raise Decline("{} may reduce no elements, of which none is the largest", view.op)
         ends = np.finfo(np.float32)
@@ -189,7 +189,7 @@ _PAIR = 2
 
 
 class _FirstPosition(Weighed, OpRule):
-    """Another form of a node that finds the first of equal values of float32."""
+    """Replace an `ArgMax` or `ArgMin` of float32 that selects the first of equal values."""
 
     ops = ("ArgMax", "ArgMin")
     numerics = Numerics.FAST
@@ -203,13 +203,13 @@ class _FirstPosition(Weighed, OpRule):
 
     @abstractmethod
     def write(self, largest: bool, x: Value, axis: int, rw: Rewriter) -> Value:
-        """The position of the largest or the smallest value along an axis, where that is faster."""
+        """Write the position of the largest or smallest value along an axis; declines where that is not faster."""
 
 
 class ConvertArgMaxToTopK(_FirstPosition):
-    """Find the position of the largest of many last values by `TopK` of one, whose kernel is the faster one.
+    """Replace an `ArgMax` over a long last axis with `TopK` of k = 1, whose kernel is faster.
 
-    Of equal values both take the first. They differ where there is a NaN.
+    Of equal values both select the first. Results differ for NaN.
     """
 
     opsets = "11-"
@@ -224,9 +224,9 @@ class ConvertArgMaxToTopK(_FirstPosition):
 
 
 class ConvertArgMaxOfPairsToGreater(_FirstPosition):
-    """Find which of two values is the larger one by comparing them.
+    """Replace an `ArgMax` over two values with a comparison.
 
-    Of equal values the first counts. They differ where there is a NaN.
+    Of equal values both select the first. Results differ for NaN.
     """
 
     opsets = "9-"

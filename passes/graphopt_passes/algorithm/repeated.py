@@ -1,4 +1,4 @@
-"""Pixels repeated by views and copies."""
+"""Pixels repeated by `Expand` or `Tile` between reshapes."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ _COPIES = ("Expand", "Mul", "Tile")
 _MOVES = (*_COPIES, "Transpose", *RESHAPES)
 _MOST_MOVES = 12
 _LARGEST = 1 << 22
-"""Below, the quotient of a coordinate by a number is never rounded up to the next pixel."""
+"""Longest axis for which float32 never rounds the quotient of a coordinate up to the next pixel."""
 
 
 class _Part(NamedTuple):
-    """A part of an axis: an axis of the image, or None for copies of what stands before it."""
+    """A factor of an axis: `origin` is an axis of the image, or None for copies of the factor before it."""
 
     origin: int | None
     size: Dim
 
 
 _Axis = list[_Part]
-"""The parts of an axis, the slowest first; none of size 1."""
+"""The factors of an axis in row-major order, without those of size 1."""
 
 
 class ConvertRepeatedPixelsToResize(Weighed, OpRule):
-    """Enlarge images by one `Resize` where `Expand` or `Tile` repeats rows and columns between reshapes.
+    """Replace `Expand` or `Tile` between reshapes that repeat rows and columns of images with one `Resize`.
 
-    Keras writes `UpSampling2D` so, PyTorch what repeats along new axes, einops among it; another pass may have made a
-    product with ones of the columns. One thread takes 436 us for an `Expand` of 32 images of 32 by 32 pixels to 64 by
-    64 and 12 for the `Resize`, which can be computed in blocks, too.
+    Keras exports `UpSampling2D` like this, and PyTorch and einops repeats along new axes; another pass may have turned
+    the repetition of columns into a product with ones. On one thread an `Expand` of 32 images of 32x32 pixels to 64x64
+    takes 436 us, the `Resize` 12 us; it can also run in blocked layout.
     """
 
-    # No pattern: how many moves there are is open.
+    # No pattern: the number of operators is not fixed.
     ops = ("Reshape",)
     sources = (*_COPIES, "Transpose")
     opsets = "11-"
@@ -75,7 +75,7 @@ class ConvertRepeatedPixelsToResize(Weighed, OpRule):
 
 
 def _enlarged(x: Value, moves: Sequence[Node]) -> tuple[list[int], list[int]]:
-    """How often each axis is repeated element by element, and their order then; declines where more is done."""
+    """The repetition factor of each axis, and the permutation after it; declines if the operators do more."""
     axes: list[_Axis] = [[_Part(axis, size)] * (size != 1) for axis, size in enumerate(x.dims())]
     for move in reversed(moves):
         axes = _behind(axes, move)
@@ -92,7 +92,7 @@ def _enlarged(x: Value, moves: Sequence[Node]) -> tuple[list[int], list[int]]:
 
 
 def _behind(axes: list[_Axis], move: Node) -> list[_Axis]:
-    """The axes behind a move."""
+    """The axes after an operator."""
     if move.op == "Transpose":
         return [axes[axis] for axis in Transpose.of(move).perm]
     dims, old = move.result.dims(), move.operand(0).dims()
@@ -108,9 +108,9 @@ def _behind(axes: list[_Axis], move: Node) -> list[_Axis]:
 
 
 def _regrouped(parts: list[_Part], dims: Sequence[Dim], move: Node) -> list[_Axis]:
-    """The parts of axes that have other sizes: each is in one of them as a whole.
+    """Regroup the factors of all axes into axes of new sizes; declines if a factor would have to be split.
 
-    Where one part has no known size, and one axis, this is that: the elements are as many.
+    If one factor and one axis are of unknown size, they are equal, since the number of elements is.
     """
     names = [part.size for part in parts if not isinstance(part.size, int)]
     if len(names) == 1 and sum(not isinstance(dim, int) for dim in dims) == 1 and 0 not in dims:
@@ -129,7 +129,7 @@ def _regrouped(parts: list[_Part], dims: Sequence[Dim], move: Node) -> list[_Axi
 
 
 def _size(axis: _Axis) -> Dim:
-    """Its size; -1 where it is a product that has no name."""
+    """The size of an axis; -1 for a product with an unknown factor."""
     sizes = [part.size for part in axis]
     known = [size for size in sizes if isinstance(size, int)]
     return sizes[0] if len(sizes) == 1 else prod(known) if len(known) == len(sizes) else -1

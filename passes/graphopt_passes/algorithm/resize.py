@@ -1,4 +1,4 @@
-"""Images made larger or smaller by kernels that go pixel by pixel."""
+"""Resizing images, whose kernels work pixel by pixel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphopt_passes.algorithm.work import Weighed, Work, count, size_of
 
 
 class _Interpolated(Weighed, OpRule):
-    """Another form of a linear or cubic `Resize` of images, by constant factors or to constant sizes."""
+    """Replace a linear or cubic `Resize` of images, by constant scales or to constant sizes, with another form."""
 
     ops = ("Resize",)
     opsets = "11-"
@@ -30,25 +30,25 @@ class _Interpolated(Weighed, OpRule):
             raise Decline("{} resizes a region", node.result.name)
         if x.dtype != TensorProto.FLOAT or len(x.dims()) != 4 or len(view.scales) != 4 or view.scales[:2] != (1, 1):
             raise Decline("{} is no image of float32 with its channels first", x.name)
-        if max(view.scales) == min(view.scales) == 1:  # which have their channels first and last
+        if max(view.scales) == min(view.scales) == 1:  # channels may be first or last
             raise Decline("{} keeps its size", x.name)
         size_of(x)
         return rw.replace(node, [self.write(node, view, rw)])
 
     @abstractmethod
     def write(self, node: Node, view: Resize, rw: Rewriter) -> Value:
-        """The other form, where it is faster."""
+        """Write the other form; declines where it is not faster."""
 
 
 _GROWING = 1.5
-"""A factor that makes any axis of several pixels longer."""
+"""A scale that enlarges any axis of several pixels."""
 
 
 def _check_sizes_change(view: Resize, result: Value) -> None:
-    """Decline where a factor other than 1 keeps the size of an axis of several pixels, or may.
+    """Decline if a scale other than 1 keeps the size of an axis of several pixels, or may keep it.
 
-    The runtime copies what keeps its whole size, as do unit vectors, and its cubic kernel with channels last copies
-    along each axis that keeps its own; beside another axis pixels are moved channels first.
+    The runtime copies an operand whose shape does not change, such as unit vectors, and its cubic kernel with channels
+    last copies along axes of unchanged size; with channels first, it resamples such an axis if the other one changes.
     """
     for axis in (2, 3):
         factor, before, after = view.scales[axis], view.x.dims()[axis], result.dims()[axis]
@@ -64,14 +64,14 @@ def _now(view: Resize, result: Value) -> Work:
 
 
 _TOGETHER = 8
-"""So many channels the kernel takes together. Those that are left take it up to as long as twice as many do."""
+"""Channels that the kernel processes at once. A remainder takes up to as long as twice as many channels."""
 
 
 class _ChannelsLast(_Interpolated):
-    """A `Resize` of all channels of a pixel together, between two `Transpose`."""
+    """Resize with channels last, between two `Transpose`."""
 
     def write(self, node: Node, view: Resize, rw: Rewriter) -> Value:
-        """The kernel takes constant factors, or sizes, of the axes between the first and the last one."""
+        """The kernel takes constant scales, or sizes, for the axes between the first and the last one."""
         kind = self.kind(view, node.result)
         self.weigh(rw, _now(view, node.result), _last(kind, view, node.result))
         scales, sizes = (None if each is None else each[list(LAST)] for each in factors_of(node, view))
@@ -80,7 +80,7 @@ class _ChannelsLast(_Interpolated):
 
     @abstractmethod
     def kind(self, view: Resize, result: Value) -> str:
-        """The kind of work that it is then; declines where it is not faster or not the same."""
+        """The kind of work of the new form; declines where it is not faster, or not equivalent."""
 
 
 def _last(kind: str, view: Resize, result: Value) -> Work:
@@ -91,10 +91,10 @@ def _last(kind: str, view: Resize, result: Value) -> Work:
 
 
 class ConvertCubicResizeToChannelsLast(_ChannelsLast):
-    """Make an image larger by a cubic `Resize` of its channels together, between two `Transpose`.
+    """Run a cubic `Resize` that enlarges an image with channels last, between two `Transpose`.
 
-    Channels first, ONNX Runtime computes all weights anew for each pixel of each channel. Neighbours of weight zero are
-    left out channels last, so that an infinity there is no NaN.
+    With channels first, ONNX Runtime recomputes all weights for each pixel of each channel. With channels last it skips
+    neighbours of weight zero, so that an infinity there does not give NaN.
     """
 
     numerics = Numerics.FAST
@@ -112,9 +112,9 @@ _MOST_OUTPUTS = 1 << 21
 
 
 class ConvertLinearResizeToChannelsLast(_ChannelsLast):
-    """Resize images linearly with their channels together, between two `Transpose`.
+    """Run a linear `Resize` of images with channels last, between two `Transpose`.
 
-    Channels first, ONNX Runtime computes the place of each pixel anew for each channel.
+    With channels first, ONNX Runtime recomputes the coordinates of each pixel for each channel.
     """
 
     numerics = Numerics.EXACT
@@ -132,15 +132,15 @@ class ConvertLinearResizeToChannelsLast(_ChannelsLast):
 
 
 class ConvertResizeToProducts(_Interpolated):
-    """Make an image larger or smaller by matrix products with the weights of its columns and of its rows.
+    """Replace a `Resize` of images with matrix products with column weights and row weights.
 
-    The weights are what the operator makes of unit vectors. A NaN or an infinity spreads along its row and column.
+    The weights are the operator's results for unit vectors. A NaN or an infinity spreads along its row and column.
     """
 
     numerics = Numerics.FAST
 
     def write(self, node: Node, view: Resize, rw: Rewriter) -> Value:
-        """Columns first: they lie one behind the other."""
+        """Resize columns first: they are contiguous."""
         height, width = view.x.size(2), view.x.size(3)
         rows, columns = node.result.size(2), node.result.size(3)
         if not rows or not columns:
@@ -158,7 +158,7 @@ class ConvertResizeToProducts(_Interpolated):
 
 
 def by_products(node: Node, view: Resize, x: Value, rw: Rewriter) -> Value:
-    """An image resized by products with the weights of its columns, and of its rows, which change their number."""
+    """Resize an image by products with the weights of those of its columns and rows whose number changes."""
     if view.x.size(3) != node.result.size(3):
         x = rw.op("MatMul", x, weights_of(node, view, 3, rw))
     if view.x.size(2) != node.result.size(2):
@@ -167,7 +167,7 @@ def by_products(node: Node, view: Resize, x: Value, rw: Rewriter) -> Value:
 
 
 def weights_of(node: Node, view: Resize, axis: int, rw: Rewriter) -> Value:
-    """What resizing one axis makes of unit vectors; computed when constants are folded."""
+    """The weights of one axis: unit vectors resized along it, to be folded to a constant."""
     before, after = view.x.size(axis), node.result.size(axis)
     scales, sizes = factors_of(node, view)
     others = [at for at in range(4) if at != axis]
@@ -181,9 +181,9 @@ def weights_of(node: Node, view: Resize, axis: int, rw: Rewriter) -> Value:
 
 
 class ConvertConstantResizeToProducts(Weighed, OpRule):
-    """Resize a constant, as a table of embeddings of positions, to a size that is not known by two matrix products.
+    """Replace a `Resize` of a constant, such as position embeddings, to unknown sizes with two matrix products.
 
-    The weights are what the operator makes of unit vectors while the model runs, a small part of its work.
+    The weights are the operator's results for unit vectors, computed at run time: a small part of its work.
     """
 
     ops = ("Resize",)
@@ -224,7 +224,7 @@ class ConvertConstantResizeToProducts(Weighed, OpRule):
 
 
 def _unit_weights(node: Node, axis: int, rw: Rewriter) -> Value:
-    """What resizing one axis by sizes that are not constant makes of unit vectors."""
+    """The weights of one axis for sizes that are not constant: unit vectors resized along it."""
     x, given = node.operand(0), node.operand(3)
     axes = node.attr("axes")
     places = [x.axis(each) for each in (range(4) if axes is None else axes)]
@@ -239,9 +239,9 @@ def _unit_weights(node: Node, axis: int, rw: Rewriter) -> Value:
 
 
 class ConvertNearestResizeToFloor(Weighed, OpRule):
-    """Double images by the rounding for which the runtime has a kernel: down, from coordinates that are not centered.
+    """Use `asymmetric` coordinates and `floor` in a nearest `Resize` that doubles images: it has its own kernel.
 
-    Every way to round and to center takes the same pixels then, but for the one that aligns corners.
+    At scale 2 all coordinate and rounding modes select the same pixels, except `align_corners`.
     """
 
     ops = ("Resize",)

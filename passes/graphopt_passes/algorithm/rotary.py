@@ -1,4 +1,4 @@
-"""Rotary embeddings of positions that are written out, by the runtime's operator."""
+"""Decomposed rotary position embeddings, fused into the runtime's operator."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST
 _RANK = 4
 
 Heads = tuple[Dim, ...]
-"""The sizes of what is turned, with all elements of a head along the last axis."""
+"""The shape of the rotated value, with all elements of a head along the last axis."""
 
 
 class _Rotary(Weighed, PatternRule):
-    """Recognize pairs of elements that are turned by the angle of their position, as `RotaryEmbedding`."""
+    """Fuse the rotation of pairs of elements by the angle of their position into `RotaryEmbedding`."""
 
     opsets = f"7-{NEWEST}"
     numerics = Numerics.ROUNDING
@@ -30,7 +30,7 @@ class _Rotary(Weighed, PatternRule):
     attrs: ClassVar[Mapping[str, Any]] = {}
     paired: ClassVar[bool] = False
     twice: ClassVar[bool] = True
-    """Whether a head is turned at once, by waves that have each number twice."""
+    """Whether whole heads are rotated at once, by cosines and sines that contain each number twice."""
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         dims, first = self.part(m.first)
@@ -50,7 +50,7 @@ class _Rotary(Weighed, PatternRule):
         return self._write(m, x, dims, width, rw)
 
     def _write(self, m: Match, x: Value, dims: Heads, width: int, rw: Rewriter) -> Value:
-        """The operator, to which heads that stand behind the positions lie side by side."""
+        """Write the operator; it reads heads that follow the positions as one joined axis."""
         rows = WaveRows.of(x.name, dims, m.cosine, m.sine, width if self.twice else width // 2)
         size, apart, ends = count(dims), rows.axis != _RANK - 2, self.ends(width)
         heads = (x.size(2),) if apart else (0,)
@@ -67,11 +67,11 @@ class _Rotary(Weighed, PatternRule):
         return rw.op("Reshape", turned, shape=(0, 0, *heads, *ends)) if apart or len(ends) > 1 else turned
 
     def ends(self, width: int) -> tuple[int, ...]:
-        """The sizes that a head has in the result."""
+        """The shape of a head in the result."""
         return (width,)
 
     def part(self, value: Value) -> tuple[Heads, Selection]:
-        """What some elements of all heads are taken of, and which."""
+        """The shape of the value that the elements are selected from, and the selection."""
         part = Selection.of(value)
         if part.axis != len(part.x.dims()) - 1:
             raise Decline
@@ -79,11 +79,11 @@ class _Rotary(Weighed, PatternRule):
 
     @abstractmethod
     def places(self, width: int) -> tuple[range, range]:
-        """Where the first and the second elements of all pairs are."""
+        """The positions of the first and second elements of all pairs."""
 
     @abstractmethod
     def check(self, m: Match, x: Value) -> None:
-        """Decline unless the elements are joined as those of heads are."""
+        """Decline unless the elements are joined to heads again."""
 
 
 def _at_once(op: OpBuilder, turned: Pattern, cosine: Pattern) -> Pattern:
@@ -99,7 +99,7 @@ def _one_by_one(op: OpBuilder, first: Pattern, second: Pattern) -> tuple[Pattern
 
 
 class _Halves(_Rotary):
-    """An element of the first half of each head and one of the second half."""
+    """Pairs of an element of a head's first half and one of its second half."""
 
     kind = "rotate"
 
@@ -112,10 +112,10 @@ class _Halves(_Rotary):
 
 
 class ConvertHalvesToRotaryEmbedding(_Halves):
-    """Recognize rotary embeddings whose pairs are an element of the first half and one of the second half.
+    """Fuse rotary embeddings that pair the first half of each head with the second into `RotaryEmbedding`.
 
-    `x * cos + concat(-x[h:], x[:h]) * sin`, as in LLaMA, with cosines and sines that have all numbers twice. Heads
-    stand before the positions or behind them, and batches may have positions of their own.
+    `x * cos + concat(-x[h:], x[:h]) * sin`, as in LLaMA, with cosines and sines that contain each number twice. Heads
+    precede or follow the positions, and each batch may have its own positions.
     """
 
     def pattern(self, op: OpBuilder, first: Pattern, second: Pattern, cosine: Pattern) -> Pattern:
@@ -124,9 +124,9 @@ class ConvertHalvesToRotaryEmbedding(_Halves):
 
 
 class ConvertTurnedHalvesToRotaryEmbedding(_Halves):
-    """Recognize rotary embeddings of halves that are turned one by one.
+    """Fuse rotary embeddings that rotate the halves of each head separately into `RotaryEmbedding`.
 
-    `concat(a * cos - b * sin, b * cos + a * sin)` of both halves of a head; else as
+    `concat(a * cos - b * sin, b * cos + a * sin)` of the halves a and b of a head; otherwise as
     `convert_halves_to_rotary_embedding`.
     """
 
@@ -137,14 +137,14 @@ class ConvertTurnedHalvesToRotaryEmbedding(_Halves):
 
 
 class _Pairs(_Rotary):
-    """Neighbours."""
+    """Pairs of adjacent elements."""
 
     kind = "rotate pairs"
     attrs: ClassVar[Mapping[str, Any]] = {"interleaved": 1}
     paired = True
 
     def part(self, value: Value) -> tuple[Heads, Selection]:
-        """Every other element, or one of two along an axis that goes away."""
+        """Every second element, or one of two along an axis that `Gather` removes."""
         node = value.producer
         if node is not None and node.op == "Gather" and node.operand(1).rank == 0:
             gather = Gather.of(node)
@@ -159,7 +159,7 @@ class _Pairs(_Rotary):
         return range(0, width, 2), range(1, width, 2)
 
     def check(self, m: Match, x: Value) -> None:
-        """They are stacked along an axis of their own."""
+        """Decline unless the elements are stacked along a new axis."""
         joined, rank = m.stacked.result, m.first.rank
         apart = any(node.result.dims()[:-1] != node.operand(0).dims() for node in (m.lefts, m.rights))
         if apart or joined.rank != rank + 1 or joined.axis(m.axis) != rank:
@@ -174,7 +174,7 @@ def _stacked(op: OpBuilder, left: Pattern, right: Pattern, *, shared: bool = Fal
 
 
 def _one_of_two(taken: Selection) -> tuple[Heads, Selection]:
-    """What is taken of pairs along the last axis, as elements of heads."""
+    """A selection from pairs along the last axis, as a selection from heads."""
     dims, half = taken.x.dims(), taken.x.size(-2)
     if taken.axis != len(dims) - 1 or dims[-1] != 2 or len(taken.positions) != 1:
         raise Decline
@@ -183,10 +183,10 @@ def _one_of_two(taken: Selection) -> tuple[Heads, Selection]:
 
 
 class ConvertPairsToRotaryEmbedding(_Pairs):
-    """Recognize rotary embeddings whose pairs are neighbours.
+    """Fuse rotary embeddings of adjacent elements into `RotaryEmbedding`.
 
-    `x * cos + flatten(stack(-x[1::2], x[::2])) * sin`, as in GPT-J, with cosines and sines that have all numbers twice
-    in a row; else as `convert_halves_to_rotary_embedding`.
+    `x * cos + flatten(stack(-x[1::2], x[::2])) * sin`, as in GPT-J, with cosines and sines that repeat each number
+    twice in a row; otherwise as `convert_halves_to_rotary_embedding`.
     """
 
     def pattern(self, op: OpBuilder, first: Pattern, second: Pattern, cosine: Pattern) -> Pattern:
@@ -194,16 +194,16 @@ class ConvertPairsToRotaryEmbedding(_Pairs):
         return _at_once(op, op.Reshape(stacked, ..., _shared=True, _bind="flat"), cosine)
 
     def check(self, m: Match, x: Value) -> None:
-        """The axis of the pairs is joined with the last one."""
+        """Decline unless the axis of pairs is merged into the last axis."""
         super().check(m, x)
         if not x.has_shape_of(m.flat.result):
             raise Decline
 
 
 class ConvertTurnedPairsToRotaryEmbedding(_Pairs):
-    """Recognize rotary embeddings of neighbours that are turned one by one.
+    """Fuse rotary embeddings that rotate the even and odd elements of each head separately into `RotaryEmbedding`.
 
-    `stack(a * cos - b * sin, b * cos + a * sin)`, as LLaMA's authors have it; else as
+    `stack(a * cos - b * sin, b * cos + a * sin)`, as in LLaMA's original code; otherwise as
     `convert_halves_to_rotary_embedding`.
     """
 
@@ -217,15 +217,15 @@ class ConvertTurnedPairsToRotaryEmbedding(_Pairs):
 
 
 class FuseRestIntoRotaryEmbedding(PatternRule):
-    """Let `RotaryEmbedding` copy the elements of heads that it does not turn, in place of a `Split` and a `Concat`.
+    """Fuse `Split` and `Concat` of the elements of heads that are not rotated into `RotaryEmbedding`.
 
-    GPT-NeoX, GPT-J and Phi turn the first elements of each head only.
+    GPT-NeoX, GPT-J and Phi rotate only the first elements of each head; the operator copies the others.
     """
 
     level = Level.EXTENDED
 
     def pattern(self, op: OpBuilder, part: Pattern, rest: Pattern) -> Pattern:
-        """Heads stand before the positions, or were laid side by side."""
+        """Heads precede the positions, or are joined to one axis after them."""
         rotary, waves = op.domain(DOMAIN).RotaryEmbedding, (Var("positions"), Var("cosine"), Var("sine"))
         aside = rotary(op.Reshape(part, ..., _bind="flat"), *waves, _other_attrs=True, _bind="rotary")
         turned = Either(rotary(part, *waves, _other_attrs=True, _bind="rotary"), op.Reshape(aside, ..., _bind="turned"))

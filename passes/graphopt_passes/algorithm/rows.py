@@ -1,4 +1,4 @@
-"""Rows of elements that lie in another order afterwards, found by one `Gather`."""
+"""Permutations of whole rows, as one `Gather`."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _TYPES = frozenset({TensorProto.FLOAT, TensorProto.INT32})
 
 
 class ConvertTransposeToRows(Weighed, OpRule):
-    """Move several axes, the last one among them, by one `Transpose` of one axis and a `Gather` of rows.
+    """Replace a `Transpose` of several axes, including the last, with a one-axis `Transpose` and a `Gather` of rows.
 
-    ONNX Runtime has kernels for one axis that moves, and for rows that stay whole; else it goes element by element.
+    ONNX Runtime has kernels for moving one axis, and for moving whole rows; otherwise it copies element by element.
     """
 
     ops = ("Transpose",)
     opsets = "5-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """The rows are those of the last axis, before or afterwards, whichever is longer."""
+        """Take rows of the last axis before or after the `Transpose`, whichever is longer."""
         view = Transpose.of(node)
         x, perm, dims = view.x, view.perm, view.x.dims()
         if x.dtype not in _TYPES:
@@ -62,9 +62,9 @@ class ConvertTransposeToRows(Weighed, OpRule):
 
 
 class ConvertTransposeOfUnits(Weighed, OpRule):
-    """Move axes of size 1 by a `Reshape`, in front of a `Transpose` whose other axes move as one, or as rows.
+    """Move axes of size 1 by a `Reshape` before a `Transpose` that moves the other axes as one, or as whole rows.
 
-    ONNX Runtime sees that from the permutation alone: where axes of size 1 move otherwise, it goes element by element.
+    ONNX Runtime looks at the permutation only: if axes of size 1 move differently, it copies element by element.
     """
 
     ops = ("Transpose",)
@@ -85,15 +85,15 @@ class ConvertTransposeOfUnits(Weighed, OpRule):
 
 _EIGHT_BYTES = frozenset({TensorProto.INT64, TensorProto.UINT64, TensorProto.DOUBLE, TensorProto.COMPLEX64})
 _MOVES_OF_EIGHT_BYTES = 12
-"""As which number of elements of 4 bytes one of 8 counts; those of 1 and 2 bytes move as fast."""
+"""Cost of moving an element of 8 bytes, relative to one of 4; elements of 1 and 2 bytes cost the same as of 4."""
 
 
 _LARGEST = 1 << 20
-"""Bytes of a list of rows."""
+"""Most bytes of a list of row indices."""
 
 
 def is_one_move(dims: Sequence[Dim], perm: Sequence[int]) -> bool:
-    """Whether a permutation moves one axis, with neighbours that stay together as one, or leaves the last one."""
+    """Whether a permutation moves a single axis, counting adjacent axes that stay together as one, or whole rows."""
     long = [axis for axis in perm if dims[axis] != 1]
     if not long or long[-1] == max(long):
         return True
@@ -101,7 +101,7 @@ def is_one_move(dims: Sequence[Dim], perm: Sequence[int]) -> bool:
 
 
 def _is_seen(dims: Sequence[Dim], perm: Sequence[int]) -> bool:
-    """Whether a permutation shows by itself that one run of axes moves, or that rows stay whole."""
+    """Whether the permutation alone, without sizes, shows that one run of axes moves, or that rows stay whole."""
     if _moves_one([axis for at, axis in enumerate(perm) if at == 0 or axis != perm[at - 1] + 1]):
         return True
     last = max(axis for axis in perm if dims[axis] != 1)
@@ -109,7 +109,7 @@ def _is_seen(dims: Sequence[Dim], perm: Sequence[int]) -> bool:
 
 
 def _moves_one(order: list[int]) -> bool:
-    """Whether all but one of some axes are in order."""
+    """Whether the axes without one of them are in ascending order."""
     return any(rest == sorted(rest) for rest in ([*order[:at], *order[at + 1 :]] for at in range(len(order))))
 
 
@@ -118,7 +118,7 @@ def _follows(one: int, two: int, dims: Sequence[Dim]) -> bool:
 
 
 def _gathered(x: Value, dims: Sequence[Dim], order: Sequence[int], lead: bool, rw: Rewriter) -> Value:
-    """The rows along the last axis, with the axes in front of it in another order; the first stays if it may `lead`."""
+    """Permute the axes before the last by a `Gather` of rows; with `lead`, the first axis stays in place."""
     kept = tuple(dims[:1]) if lead else ()
     sizes = [dim for dim in dims[len(kept) :] if isinstance(dim, int)]
     moved = [axis - len(kept) for axis in order[len(kept) :]]
@@ -129,14 +129,14 @@ def _gathered(x: Value, dims: Sequence[Dim], order: Sequence[int], lead: bool, r
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """Moves of whole rows along the last axis.
+    """A chain of operators that move whole rows of the last axis.
 
     Attributes:
-        source: what they begin with.
-        places: for each row of the result, its place in the source; with the shape of the result without its last axis.
-        nodes: the nodes that do it.
-        rolls: how many of them join pieces in another order.
-        work: what they cost.
+        source: the value that it starts from.
+        places: the index in the source of each row of the result, in the result's shape without its last axis.
+        nodes: the operators.
+        rolls: number of operators that gather rows, or join pieces in another order.
+        work: the cost of the operators.
     """
 
     source: Value
@@ -147,9 +147,9 @@ class _Chain:
 
 
 class ConvertRollToGather(Weighed, OpRule):
-    """Roll images and part them into windows, or join and roll them back, by one `Gather` of rows.
+    """Replace operators that roll images and partition them into windows, or the inverse, with one `Gather` of rows.
 
-    Shifted windows of attention are written as `Slice`, `Concat`, `Transpose` and `Reshape`, or by a `Gather`.
+    Shifted-window attention is exported as `Slice`, `Concat`, `Transpose` and `Reshape`, or with a `Gather`.
     """
 
     ops = ("Concat", "Gather", "Reshape", "Transpose")
@@ -176,7 +176,7 @@ _NUMBERS = {int}
 
 
 def _may_roll(value: Value) -> bool:
-    """Whether rows are joined or picked at all on the way to a value, or shapes there are unknown or contradict."""
+    """Whether a `Concat` or `Gather` precedes the value in the chain, or shapes there are unknown or inconsistent."""
     count: int | None = None
     while shape := value.shape:
         if {*map(type, shape)} != _NUMBERS:
@@ -193,7 +193,7 @@ def _may_roll(value: Value) -> bool:
 
 
 def _goes_on(value: Value) -> bool:
-    """Whether all that reads a value moves the same rows further, as parts of one chain."""
+    """Whether all readers of a value continue the chain of row moves."""
     if value.is_output or not value.users:
         return False
     readers = list(value.users)
@@ -206,7 +206,7 @@ def _goes_on(value: Value) -> bool:
 
 
 def _keeps_rows(node: Node) -> bool:
-    """Whether the last axis stays whole and where it is."""
+    """Whether the operator keeps the last axis in place, and its rows whole."""
     before, after = node.operand(0).shape, node.result.shape
     if not before or not after or before[-1] != after[-1] or not isinstance(after[-1], int):
         return False
@@ -219,7 +219,7 @@ def _keeps_rows(node: Node) -> bool:
 
 
 def _chain(value: Value, reader: Node) -> _Chain:
-    """The moves that a value is the result of; none where it has its rows from elsewhere."""
+    """The chain that computes a value; an empty one if its producer does not move whole rows."""
     node = value.producer
     if node is None or node.graph is not reader.graph or not isinstance(value.dims()[-1], int):
         return _begin(value)
@@ -227,7 +227,7 @@ def _chain(value: Value, reader: Node) -> _Chain:
         before = _of_part(node.operand(0), node)
         shape = tuple(value.sizes())[:-1]
         if node.op == "Reshape":
-            if before.places.size != count(shape):  # in a branch that nobody takes
+            if before.places.size != count(shape):  # possible in a branch that is never taken
                 raise Decline("{} is no reshape of {}", value.name, node.operand(0).name)
             return _further(before, before.places.reshape(shape), node, {"kernel": 1})
         moved = before.places.transpose(Transpose.of(node).perm[:-1])
@@ -240,7 +240,7 @@ def _chain(value: Value, reader: Node) -> _Chain:
 
 
 def _picked(node: Node) -> _Chain:
-    """A `Gather` along another axis than the last one."""
+    """The chain up to a `Gather` along an axis other than the last."""
     x, positions = node.operand(0), node.operand(1).array()
     axis = x.axis(node.attr("axis", 0))
     if axis == len(x.dims()) - 1:
@@ -260,7 +260,7 @@ def _begin(value: Value) -> _Chain:
 
 
 def _of_part(value: Value, reader: Node) -> _Chain:
-    """The moves in front of a value that one node reads; none where others read it, too."""
+    """The chain that computes a value; an empty one if it has other readers."""
     return _chain(value, reader) if value.one_use and not value.is_output else _begin(value)
 
 
@@ -270,7 +270,7 @@ def _further(before: _Chain, places: np.ndarray, node: Node, work: Work, rolls: 
 
 
 def _rolled(value: Value, node: Node) -> _Chain:
-    """A `Concat` of pieces of one value, along another axis than the last one."""
+    """The chain up to a `Concat` of pieces of one value, along an axis other than the last."""
     axis = value.axis(node.attr("axis"))
     pieces = [node.operand(at) for at in range(len(node.inputs))]
     makers = [piece.producer for piece in pieces if piece.one_use and not piece.is_output]
@@ -289,7 +289,7 @@ def _rolled(value: Value, node: Node) -> _Chain:
 
 
 def _positions(node: Node, output: int, axis: int) -> Sequence[int] | None:
-    """What a `Slice` or a `Split` takes along an axis; None where it cuts another one."""
+    """The positions that a `Slice` or `Split` output selects along an axis; None if it cuts another axis."""
     if node.op == "Split":
         _, along, positions = Split.part(node, output)
         return positions if along == axis else None

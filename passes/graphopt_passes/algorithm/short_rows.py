@@ -1,4 +1,4 @@
-"""Operands that are repeated along the result: channels that lie together, with a number for each."""
+"""Operands broadcast over short rows, such as one number per channel with channels last."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES
 from graphopt_passes.fusion.contrib.parameters import BYTES
 
 _SHORT = 128
-"""Elements of a row from which on it is as fast as a longer one, or nearly so."""
+"""Number of elements from which on a row is nearly as fast as a longer one."""
 _ENOUGH = 256
 _MOST = 1 << 14
-"""Elements that the repeated operand may have: it is to stay in the cache, and the file small."""
+"""Most elements of the repeated operand, so that it stays in the cache, and the file small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,10 @@ class _Longer:
     """How an operand is repeated.
 
     Attributes:
-        sizes: those that it is broadcast to.
-        before: elements of a row as it is.
-        after: the same when it is repeated.
-        elements: how many it then has.
+        sizes: the shape that it is broadcast to.
+        before: elements of a row before.
+        after: elements of a row after.
+        elements: number of elements after.
     """
 
     sizes: tuple[int, ...]
@@ -36,7 +36,7 @@ class _Longer:
     elements: float
 
     def repeated(self, narrow: Value, rw: Rewriter) -> Value | np.ndarray:
-        """The operand as it is then."""
+        """The repeated operand."""
         if not narrow.is_const:
             return rw.op("Expand", narrow, np.array(self.sizes, np.int64))
         array = narrow.array()
@@ -45,10 +45,10 @@ class _Longer:
 
 
 class _ShortRows(Weighed, OpRule):
-    """Repeat the narrow operand of an operator until both are read in long rows."""
+    """Expand the narrow operand of an operator, so that both are read in long rows."""
 
     def lengthened(self, node: Node, second: int, element: str, row: str, rw: Rewriter) -> Outcome:
-        """The operator, whose second operand has a place, and whose elements and rows are some kinds of work."""
+        """Replace the operator; `second` is the index of its second operand, `element` and `row` are kinds of work."""
         place, dims = _narrow(node, second)
         narrow, size = node.operand(place), count(dims)
         if self.constant and not narrow.is_const:
@@ -61,10 +61,10 @@ class _ShortRows(Weighed, OpRule):
 
 
 class ConvertShortRowsOfBytes(_ShortRows):
-    """Repeat the narrow operand of `QLinearAdd` or `QLinearMul` until both are read in long rows.
+    """Expand the narrow operand of `QLinearAdd` or `QLinearMul`, so that both are read in long rows.
 
-    The kernel is called anew for each row that both operands go along, as for the channels of each pixel where those
-    lie together: 16 of them take three times as long as where the operand is repeated for a line of the image.
+    The kernel is called once per row that both operands share, such as the channels of each pixel with channels last:
+    16 channels take three times as long as an operand that is repeated for a line of the image.
     """
 
     ops = (f"{DOMAIN}::QLinearAdd", f"{DOMAIN}::QLinearMul")
@@ -79,10 +79,10 @@ class ConvertShortRowsOfBytes(_ShortRows):
 
 
 class ConvertShortRowsOfFloats(_ShortRows):
-    """Repeat a constant operand of `Add`, `Div`, `Mul` or `Sub` until both are read in long rows.
+    """Expand a constant operand of `Add`, `Div`, `Mul` or `Sub`, so that both are read in long rows.
 
-    As for bytes: a scale for each of 40 channels that lie together takes three times as long as where it is repeated
-    for a line of the image.
+    As for bytes: with channels last, a scale per channel of 40 channels takes three times as long as one that is
+    repeated for a line of the image.
     """
 
     ops = ("Add", "Div", "Mul", "Sub")
@@ -96,22 +96,22 @@ class ConvertShortRowsOfFloats(_ShortRows):
 
 
 _OF_BYTES = (f"{DOMAIN}::QLinearAdd", f"{DOMAIN}::QLinearMul")
-"""Their operands are the first and the fourth input, with a scale and a zero point behind each."""
+"""Their operands are the first and the fourth input, each followed by its scale and zero point."""
 
 
 class ConvertLoneElementsToRow(Weighed, OpRule):
-    """Give a number as many axes as let an operator go along the other operand in rows, where that ends in axes of 1.
+    """Add axes of size 1 to a constant number, so that operands with trailing axes of size 1 are read in rows.
 
-    From the last axis on, the runtime joins those that both operands go along in the same way, and passes over axes of
-    size 1 as long as both have them. Where the number has no axis left then, they are a row of one element, for each of
-    which the kernel is called anew: sums of a value of `[1, 3, 256, 32, 1]` and a number take 30 times as long as with
-    one of `[1, 1]`, and 90 times as long in bytes.
+    From the last axis on, the runtime merges the axes along which both operands broadcast alike, and skips axes of size
+    1 as long as both have them. If the number has no more axes then, rows are single elements, for each of which the
+    kernel is called: adding a number to a value of shape `[1, 3, 256, 32, 1]` takes 30 times as long as adding one of
+    shape `[1, 1]`, and 90 times as long in bytes.
     """
 
     # No pattern: any of the operands may be the number.
     ops = (*TOGETHER, "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Mod", "PRelu", *_OF_BYTES)
     numerics = Numerics.ROUNDING
-    opsets = "8-"  # the first in which all of them broadcast from the last axis on
+    opsets = "8-"  # the first opset in which all of them broadcast from the last axis on
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         dims = list(node.result.dims())
@@ -134,7 +134,7 @@ class ConvertLoneElementsToRow(Weighed, OpRule):
 
 
 def _narrow(node: Node, second: int) -> tuple[int, tuple[Dim, ...]]:
-    """The place of the operand that is repeated, and the sizes of the other one, which are those of the result."""
+    """The index of the broadcast operand, and the shape of the other one, which is that of the result."""
     x, y = node.operand(0), node.operand(second)
     dims = tuple(node.result.dims())
     if 0 in dims:
@@ -148,7 +148,7 @@ def _narrow(node: Node, second: int) -> tuple[int, tuple[Dim, ...]]:
 
 
 def _longer(narrow: Value, dims: tuple[Dim, ...]) -> _Longer:
-    """From the last axis on, how far both go along together, and as far as it takes for long rows."""
+    """How far the operand matches `dims` from the last axis on, and how far it must be expanded for long rows."""
     own = (1,) * (len(dims) - len(narrow.dims())) + tuple(narrow.dims())
     at, before = len(dims), 1
     while at and own[at - 1] == dims[at - 1]:

@@ -1,4 +1,4 @@
-"""`Softmax` along an axis in front of others."""
+"""`Softmax` along an axis other than the last, or over few values."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _PAIR = 2
 
 
 class InnerSoftmax(Weighed, OpRule):
-    """Another form of a `Softmax` with several axes behind its own, which the runtime moves element by element.
+    """Replace a `Softmax` whose axis several others follow, which the runtime transposes element by element.
 
-    Before opset 13 the axes behind are normalized together with its own, which is fast.
+    Before opset 13 the following axes are normalized together with its own, which is fast.
     """
 
     opsets = "13-"
@@ -38,7 +38,7 @@ class InnerSoftmax(Weighed, OpRule):
 
     @abstractmethod
     def write(self, node: Node, x: Value, axis: int, rw: Rewriter) -> Outcome:
-        """The other form, where it is faster."""
+        """Write the other form; declines where it is not faster."""
 
 
 def _by_rows(dims: Sequence[Dim], axis: int) -> Work:
@@ -47,9 +47,9 @@ def _by_rows(dims: Sequence[Dim], axis: int) -> Work:
 
 
 class ConvertSoftmaxOfFew(InnerSoftmax):
-    """Compute a `Softmax` of a few values each, in front of several axes, by elementwise operators and reductions.
+    """Replace a `Softmax` over few values, along an axis before several others, with its elementwise definition.
 
-    They work along whole rows of what is behind the axis. `convert_softmax_to_rows` does the other cases.
+    Its operators process whole rows of the following axes. `convert_softmax_to_rows` handles the other cases.
     """
 
     ops = ("Softmax",)
@@ -63,16 +63,16 @@ class ConvertSoftmaxOfFew(InnerSoftmax):
 
 
 def spelled_out(x: Value, axis: int, rw: Rewriter) -> Value:
-    """The definition of `Softmax`, with the largest value subtracted first."""
+    """The definition of `Softmax`, with the maximum subtracted first."""
     powers = rw.op("Exp", rw.op("Sub", x, rw.op("ReduceMax", x, axes=(axis,))))
     return rw.op("Div", powers, rw.op("ReduceSum", powers, axes=(axis,)))
 
 
 class ConvertSoftmaxToRows(InnerSoftmax):
-    """Compute a `Softmax` or `LogSoftmax` in front of several axes with these as one, or with its own axis last.
+    """Merge the axes after that of a `Softmax` or `LogSoftmax` into one, or transpose its axis to the end.
 
-    The kernel that the runtime has for both is as exact and 2 to 9 times as fast as what it does otherwise. `graphopt
-    tune convert_softmax_to_rows` measures this machine for all passes that write other forms of slow operators.
+    For both forms the runtime has a kernel that is as exact, and 2 to 9 times as fast. `graphopt tune
+    convert_softmax_to_rows` measures this machine for all passes that write faster forms of operators.
     """
 
     ops = ("Softmax", "LogSoftmax")
@@ -80,7 +80,7 @@ class ConvertSoftmaxToRows(InnerSoftmax):
     tuner = "graphopt_passes.algorithm.probes:RatesTuner"
 
     def write(self, node: Node, x: Value, axis: int, rw: Rewriter) -> Outcome:
-        """Reshape where the sizes can be written down, transpose where not."""
+        """Reshape if a constant can state the sizes, else transpose."""
         dims = x.dims()
         now, then = {"kernel": 1, "softmax apart": size_of(x)}, _by_rows(dims, axis)
         try:
@@ -94,13 +94,13 @@ class ConvertSoftmaxToRows(InnerSoftmax):
 
 
 def along_last(node: Node, x: Value, axis: int, rw: Rewriter) -> Value:
-    """A `Softmax` or `LogSoftmax` with its axis transposed to the end and back."""
+    """Write a `Softmax` or `LogSoftmax` with its axis transposed to the end and back."""
     last = Transpose(x, (*(at for at in range(len(x.dims())) if at != axis), axis))
     return Transpose(rw.op(node.op_type, last.write(rw), axis=-1), last.inverse).write(rw)
 
 
 def _joined(dims: Sequence[Dim]) -> Dim:
-    """The size of axes that become one: a number, a name, or None."""
+    """The size of merged axes: a number, a symbol, or None."""
     long = [dim for dim in dims if dim != 1]
     if len(long) == 1:
         return long[0]
@@ -108,9 +108,9 @@ def _joined(dims: Sequence[Dim]) -> Dim:
 
 
 class ConvertSoftmaxOfPairsToSigmoid(Weighed, OpRule):
-    """Compute a `Softmax` of two last values each as the `Sigmoid` of their differences, by one small product.
+    """Replace a `Softmax` over a last axis of size 2 with the `Sigmoid` of differences, computed by one small product.
 
-    The kernel starts anew for each row. The difference of two infinities may make a number of what was none.
+    The kernel is called once per row. For infinite operands, a result that was NaN may become a number.
     """
 
     ops = ("Softmax",)
@@ -132,9 +132,9 @@ class ConvertSoftmaxOfPairsToSigmoid(Weighed, OpRule):
 
 
 class ConvertSoftmaxOfTwoToSigmoids(Weighed, OpRule):
-    """Compute a `Softmax` of two values in front of others as the `Sigmoid` of their difference, and of its opposite.
+    """Replace a `Softmax` over an inner axis of size 2 with the `Sigmoid` of the difference and of its negation.
 
-    Of two infinities the difference is taken as it is, so that what was no number may be one.
+    For infinite operands, a result that was NaN may become a number.
     """
 
     ops = ("Softmax",)
@@ -157,9 +157,9 @@ class ConvertSoftmaxOfTwoToSigmoids(Weighed, OpRule):
 
 
 class ConvertSoftmaxMeanToProduct(Weighed, OpRule):
-    """Compute the mean of constants that a `Softmax` over channels weighs by one product with them and with ones.
+    """Replace the mean of constants weighted by a `Softmax` over channels with a product with the constants and ones.
 
-    Detectors find the sides of boxes so: a `Softmax` over 16 bins, and a convolution with their numbers.
+    Detectors compute box sides like this: a `Softmax` over 16 bins, and a 1x1 `Conv` with the bins' numbers.
     """
 
     ops = ("Conv",)
@@ -182,20 +182,20 @@ class ConvertSoftmaxMeanToProduct(Weighed, OpRule):
         return rw.replace(node, [mean.write(rw)])
 
     def _sums(self, powers: Value, numbers: np.ndarray, axis: int, rw: Rewriter) -> Sequence[Value]:
-        """The sum with the numbers, and that of the powers alone."""
+        """The sum of exponentials weighted by the constants, and their plain sum, by one `MatMul`."""
         if axis == 1:
             powers = rw.op("Reshape", powers, np.array((0, len(numbers), -1), np.int64))
         both = rw.op("MatMul", np.stack((numbers, np.ones_like(numbers))), powers)
         return rw.outputs(_PAIR, "Split", both, axis=axis, split=(1, 1))
 
     def _sums_of_any(self, powers: Value, numbers: np.ndarray, axis: int, rw: Rewriter) -> Sequence[Value]:
-        """The same for what may be no images, which `MatMul` refuses as its right operand."""
+        """The same sums for a batch that may be empty, which `MatMul` rejects as its right operand."""
         weighed = rw.op("Mul", powers, numbers.reshape(-1, *(1,) * (3 - axis)))
         return tuple(rw.op("ReduceSum", each, axes=(axis,), keepdims=1) for each in (weighed, powers))
 
 
 def _weighed_mean(node: Node) -> tuple[Node, np.ndarray]:
-    """The `Softmax` over channels that a convolution takes the mean by, and the numbers that it takes the mean of."""
+    """The `Softmax` over channels that a convolution reads, and the constants that it averages; declines otherwise."""
     softmax = node.operand(0).sole_source("Softmax", reader=node)
     x, weight = softmax.operand(0), node.operand(1)
     if len(x.dims()) != 4 or x.dtype != TensorProto.FLOAT or x.axis(softmax.attr("axis", -1)) != 1:
@@ -211,11 +211,11 @@ def _weighed_mean(node: Node) -> tuple[Node, np.ndarray]:
 
 
 _FUSED = (*ACTIVATIONS, "Add", "Clip")
-"""What `FusedConv` computes behind a convolution, before anything asks for the mean."""
+"""Operators that are fused into the convolution as `FusedConv`, before the mean is recognized."""
 
 
 def check_stands_alone(softmax: Node) -> None:
-    """Decline where a `Softmax` goes away with the convolution that takes a mean by it."""
+    """Decline if a `Softmax` is replaced together with the convolution that computes a mean from it."""
     reader = softmax.result.read_by("Conv")
     if reader is None:
         return
@@ -227,7 +227,7 @@ def check_stands_alone(softmax: Node) -> None:
 
 
 def _before_move(x: Value, reader: Node) -> tuple[Value, int]:
-    """What has the bins of an image in front of its last axis, or the image itself; and the axis of the bins."""
+    """The operand before a `Transpose` of the bins from axis 2 to 1, or the value itself; and the axis of the bins."""
     producer = x.producer
     if producer is not None and producer.graph is reader.graph and producer.op == "Transpose" and x.one_use:
         view = Transpose.of(producer)

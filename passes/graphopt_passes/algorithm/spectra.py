@@ -1,4 +1,4 @@
-"""Spectra, as products with sines and cosines."""
+"""Discrete Fourier transforms as products with sines and cosines."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter,
 from graphopt_passes.algorithm.work import Weighed, Work, count, size_of
 
 _LONGEST = 1024
-"""Elements of a frame; the matrix of a longer one takes more than 4 MB."""
+"""Most elements of a frame: the matrix of a longer frame takes more than 4 MB."""
 _AXIS_INPUT_SINCE = 20
 
 
 class _Spectrum(Weighed, OpRule):
-    """The spectrum of real numbers as one matrix product.
+    """Replace the Fourier transform of real numbers with one matrix product.
 
-    ONNX Runtime takes frames one by one, and those of a length that is no power of two by transforms of longer ones,
-    whose errors are 10 to 80 times as large as those of the product. An infinity makes other numbers NaN.
+    ONNX Runtime transforms frames one by one; for lengths that are no power of two it uses longer transforms, whose
+    errors are 10 to 80 times as large as those of the product. An infinity makes different numbers NaN.
     """
 
     numerics = Numerics.FAST
 
     def price(self, rw: Rewriter, frames: int, length: int, bins: int, more: Work) -> None:
-        """Decline unless the product is faster, of so many frames, with what `more` its form does."""
+        """Decline unless the product of `frames` rows is faster, including `more` work of the form."""
         if not 1 < length <= _LONGEST:
             raise Decline("a frame of {} elements would take too large a matrix", length)
         kind = "spectrum" if length & (length - 1) == 0 else "spectrum of any length"
@@ -41,7 +41,7 @@ def _waves(length: int, bins: int, window: np.ndarray | None) -> np.ndarray:
 
 
 class ConvertDftToProduct(_Spectrum):
-    """Compute a `DFT` of real numbers by a matrix product with sines and cosines."""
+    """Replace a `DFT` of real numbers with a matrix product with sines and cosines."""
 
     ops = ("DFT",)
 
@@ -67,12 +67,12 @@ class ConvertDftToProduct(_Spectrum):
 
 
 class ConvertStftToProduct(_Spectrum):
-    """Compute an `STFT` of real numbers by gathering its frames and a matrix product with sines and cosines."""
+    """Replace an `STFT` of real numbers with a `Gather` of frames and a matrix product with sines and cosines."""
 
     ops = ("STFT",)
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Frames are made of pieces as long as divide both them and their steps."""
+        """Gather frames from pieces whose length is the greatest common divisor of frame length and step."""
         x, dims = node.operand(0), node.operand(0).dims()
         if x.dtype != TensorProto.FLOAT or dims[2:] not in ((), (1,)) or len(dims) < 2:
             raise Decline("{} is not of real numbers in float32", x.name)
@@ -98,7 +98,7 @@ class ConvertStftToProduct(_Spectrum):
         return rw.replace(node, [Reshape.to(made, (dims[0], frames, bins, 2)).write(rw)])
 
     def _rows(self, x: Value, used: int, piece: int, rw: Rewriter) -> Value:
-        """The samples as pieces, without those behind the last one."""
+        """Reshape the samples to pieces, without those after the last whole piece."""
         dims = x.dims()
         if used < x.size(1):
             x = rw.op("Slice", x, starts=(0,), ends=(used,), axes=(1,))

@@ -1,9 +1,9 @@
-"""The matrices of Winograd's minimal filtering, as ONNX constants need them.
+"""The matrices of Winograd's minimal filtering, in the layouts of the ONNX constants.
 
-An F(m x m, r x r) tile computes m x m outputs from a x a inputs, a = m + r - 1, with a * a multiplications a channel
-pair, r the side of the kernel:
+F(m x m, r x r), r the side of the kernel, computes m x m outputs from a x a inputs, a = m + r - 1, with a * a
+multiplications per channel pair:
 Y = A^T [ (G g G^T) * (B^T d B) ] A. See Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015).
-Kernels of one row or column are transformed along their one axis only.
+Kernels of one row or column are transformed along one axis only.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from graphopt.errors import Decline
 from graphopt.records import dataclass
 
 TILES = (4, 2)
-"""The sizes of output tiles for which there are matrices."""
+"""The supported sizes of output tiles."""
 
 TILES_OF = {
     (3, 3): TILES, (1, 3): TILES, (3, 1): TILES,
     (5, 5): (2,), (1, 5): (2,), (5, 1): (2,), (1, 7): (2,), (7, 1): (2,),
 }  # fmt: skip
-"""The sizes of output tiles by height and width of the kernel; F(2x2,5x5) has the tiles of inputs of F(4x4,3x3)."""
+"""Sizes of output tiles by height and width of the kernel; F(2x2,5x5) has the input tiles of F(4x4,3x3)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filtering:
-    """One algorithm, F(m x m, r x r), or F(1 x m, 1 x r) and F(m x 1, r x 1) for kernels of one row or column.
+    """An algorithm F(m x m, r x r), or F(1 x m, 1 x r) and F(m x 1, r x 1) for kernels of one row or column.
 
     Attributes:
-        tile: m; height and width of a tile of outputs along the axes that are transformed.
+        tile: m, the size of an output tile along the transformed axes.
         kernel: height and width of the kernel.
     """
 
@@ -40,19 +40,19 @@ class Filtering:
 
     @property
     def outputs(self) -> tuple[int, int]:
-        """Height and width of a tile of outputs."""
+        """Height and width of an output tile."""
         height, width = (self.tile if side > 1 else 1 for side in self.kernel)
         return height, width
 
     @property
     def inputs(self) -> tuple[int, int]:
-        """Height and width of a tile of inputs, and of its coefficients."""
+        """Height and width of an input tile, and of its coefficients."""
         height, width = (m + r - 1 for m, r in zip(self.outputs, self.kernel, strict=True))
         return height, width
 
     @property
     def area(self) -> int:
-        """Coefficients of a tile."""
+        """Number of coefficients of a tile."""
         return self.inputs[0] * self.inputs[1]
 
     def __str__(self) -> str:
@@ -61,11 +61,11 @@ class Filtering:
 
 
 _POINTS = {4: (0, 1, -1), 6: (0, 1, -1, 2, -2), 8: (0, 1, -1, 2, -2, 1 / 2, -1 / 2)}
-"""Where polynomials are evaluated, and at infinity, by the size of a tile of inputs: Cook and Toom's construction."""
+"""Evaluation points of the Toom-Cook construction, besides infinity, by the size of an input tile."""
 
 
 def _signed(rows: np.ndarray, *at: int) -> np.ndarray:
-    """F(2,3) is written as in the paper, with what belongs to zero and to infinity negated."""
+    """Negate the rows of points 0 and infinity for F(2,3), as in the paper."""
     if len(rows) == 4:
         rows[list(at)] *= -1
     return rows + 0.0  # no negative zeros
@@ -73,20 +73,20 @@ def _signed(rows: np.ndarray, *at: int) -> np.ndarray:
 
 @lru_cache
 def input_rows(size: int) -> np.ndarray:
-    """B^T, which transforms one axis of tiles: polynomials that are zero at all points but one, and at all: [a, a]."""
+    """B^T, which transforms one axis of tiles: polynomials with all points but one, or all, as roots: [a, a]."""
     points = _POINTS[size]
     rows = [(*np.poly([other for other in points if other != point])[::-1], 0) for point in points]
     return np.asarray(_signed(np.array([*rows, np.poly(points)[::-1]]), 0, -1), np.float32)
 
 
 def _powers(size: int, count: int) -> np.ndarray:
-    """The first powers of each point; of infinity the last one counts: [a, count]."""
+    """The first `count` powers of each point; for infinity, the last unit vector: [a, count]."""
     return np.concatenate([np.vander(_POINTS[size], count, increasing=True), np.eye(count)[-1:]])
 
 
 @lru_cache
 def _weight(tile: int, kernel: int) -> np.ndarray:
-    """G: values at the points, divided by what the polynomials of B^T are there: [a, r]."""
+    """G: values at the points, divided by the values of B^T's polynomials there: [a, r]."""
     points = _POINTS[tile + kernel - 1]
     scale = [1 / prod(point - other for other in points if other != point) for point in points]
     return _signed(_powers(tile + kernel - 1, kernel) * np.array([*scale, 1])[:, None], 0)
@@ -94,7 +94,7 @@ def _weight(tile: int, kernel: int) -> np.ndarray:
 
 @lru_cache
 def output_rows(tile: int, kernel: int) -> np.ndarray:
-    """A^T, which transforms one axis of products: the powers of each point as a column: [m, a]."""
+    """A^T, which transforms one axis of products, with the powers of each point as a column: [m, a]."""
     return np.array(_signed(_powers(tile + kernel - 1, tile), -1).T, np.float32)
 
 
@@ -113,7 +113,7 @@ def output_matrix(tile: int) -> np.ndarray:
 
 
 def transformed_weight(weight: np.ndarray, tile: int) -> np.ndarray:
-    """G g G^T for every channel pair, computed in float64: [a*a, K, C]; declines where float32 cannot hold it."""
+    """G g G^T for every channel pair, computed in float64: [a*a, K, C]; declines if it overflows float32."""
     rows, columns = (_weight(tile, side) if side > 1 else np.ones((1, 1)) for side in weight.shape[2:])
     half = np.einsum("ai,kcij->akcj", rows, weight.astype(np.float64), optimize=True)
     full = np.einsum("akcj,bj->abkc", half, columns, optimize=True)

@@ -1,7 +1,7 @@
-"""Measures blocked 3x3 convolutions, direct and by Winograd's algorithm, and fits the cost model to them.
+"""Measures blocked 3x3 convolutions, direct and by Winograd's algorithm, and fits the cost model to the times.
 
-All layers are in one model, which the passes convert to blocks alone, and to either tile size. The three run in turn
-under the profiler, and the least time of each kernel counts: other work on the machine only adds to it.
+One model contains all layers; the passes convert it to blocked layout only, and to either tile size. The three variants
+run in turn under the profiler, and the minimum time of each kernel counts: other load on the machine only adds to it.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ CASES = tuple(
         (512, 512, 7), (64, 128, 56), (128, 128, 56), (256, 256, 28), (512, 512, 14),
     )
 )  # fmt: skip
-"""Layers of the kind that real models have."""
+"""Layers typical of real models."""
 
 Times = dict[str, float]
-"""Least milliseconds of a layer, by kind of kernel."""
+"""Minimum milliseconds of a layer, by kind of kernel."""
 
 _KINDS = {"Gather": "gather", "MatMul": "inward", "Conv": "product", "Concat": "stream", "Reshape": "reshape"}
-"""What operators are for; all others belong to the output transform."""
+"""The kind of kernel that each operator is; all others belong to the output transform."""
 
 
 class WinogradTuner:
-    """Measures for `convert_conv_to_winograd`."""
+    """Measures the rates of `convert_conv_to_winograd`."""
 
     def measure(self, target: Target, progress: Progress) -> dict[str, Any]:
         check_is_here(target, blocked=True)
@@ -53,7 +53,7 @@ class WinogradTuner:
         return {"rates": rates.stated(), "cases": rows}
 
     def rows(self, figures: dict[str, Any] | None, target: Target) -> list[tuple[str, ...]]:
-        """Each case as measured and as the model has it; without measurements only the latter."""
+        """Measured and predicted times of each case; without measurements, predicted ones only."""
         kinds = ("direct", *(f"F({tile},3)" for tile in TILES))
         model = tuple(f"{kind}, model" for kind in kinds)
         if figures is None:
@@ -70,7 +70,7 @@ def _model(case: Size, rates: BlockedRates) -> list[float]:
 
 
 def time_cases(cases: tuple[Size, ...], target: Target, progress: Progress) -> dict[int, list[Times]]:
-    """Least kernel times of each case, on one thread: direct (0) and by tile size."""
+    """Minimum kernel times of each case on one thread: direct (0), and by tile size."""
     plain, tiles = _model_of(cases), (0, *TILES)
     models = [_converted(plain, tile, target) for tile in tiles]
     events = profiled(models, _ROUNDS + _WARM, progress, "timing convolutions by Winograd's algorithm")
@@ -120,7 +120,7 @@ def _model_of(cases: tuple[Size, ...]) -> onnx.ModelProto:
 
 
 def fit(cases: tuple[Size, ...], taken: dict[int, list[Times]]) -> BlockedRates:
-    """The rates that describe what was measured: medians, and least squares of relative errors for two at once."""
+    """Fit rates to the measured times: medians, and least squares of relative errors for pairs of rates."""
     straight = [case.direct_work for case in cases]
     direct = _two(straight, [times["product"] for times in taken[0]], (BUILT_IN.direct, BUILT_IN.weights[0]))
     work = [(case, tile, case.work(tile), taken[tile][at]) for tile in TILES for at, case in enumerate(cases)]
@@ -146,7 +146,7 @@ def fit(cases: tuple[Size, ...], taken: dict[int, list[Times]]) -> BlockedRates:
 
 
 def _two(amounts: list[tuple[float, float]], times: list[float], given: tuple[float, float]) -> tuple[float, float]:
-    """Two speeds by least squares of relative errors; the second as given where it cannot be told from noise."""
+    """Fit two rates by least squares of relative errors; the second keeps its given value if it is within noise."""
     scaled = np.array(amounts) / np.array(times)[:, None]
     slow = np.linalg.lstsq(scaled, np.ones(len(times)), rcond=None)[0]
     if slow.min() > 0:

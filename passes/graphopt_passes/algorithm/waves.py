@@ -1,4 +1,4 @@
-"""The cosines and sines of positions that a rotary embedding turns by, as the runtime's operator reads them."""
+"""The cosines and sines of a rotary embedding (here: waves), in the form that the runtime's operator reads."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _BY_NUMBERS = frozenset({"Mul", "Div", "Add"})
 
 @dataclass(frozen=True, slots=True)
 class WaveRows:
-    """The rows of waves, and where their positions are in what is turned.
+    """The rows of waves, and the axis of their positions in the rotated value.
 
     Attributes:
-        axis: the axis of the positions, which is 2 behind the heads, and 1 in front of them.
-        batch: how many batches have positions of their own; 1 where all have the same.
-        positions: how many positions there are.
+        axis: the axis of positions: 2 after the heads, 1 before them.
+        batch: number of batches with their own positions; 1 if all share them.
+        positions: number of positions.
     """
 
     axis: int
@@ -32,7 +32,7 @@ class WaveRows:
 
     @classmethod
     def of(cls, turned: str, dims: Sequence[Dim], cosine: Value, sine: Value, width: int) -> WaveRows:
-        """Of waves with a row for each position of what has these sizes; declines where rows or heads differ."""
+        """Read waves that have a row per position of a value of shape `dims`; declines if they vary between heads."""
         rows, other = (cls._of(wave, turned, dims, width) for wave in (cosine, sine))
         if rows != other:
             raise Decline("{} and {} are of other positions", cosine.name, sine.name)
@@ -52,21 +52,21 @@ class WaveRows:
 
     @property
     def kernels(self) -> int:
-        """How many are started for what all readers of the waves have in common."""
+        """Number of kernels that all readers of the waves share."""
         return 4 if self.rows is not None or self.batch == 1 else 13
 
     @property
     def rows(self) -> int | None:
-        """How many rows of numbers there are; None where that is not known."""
+        """Number of rows; None if it is unknown."""
         if isinstance(self.batch, int) and isinstance(self.positions, int):
             return self.batch * self.positions
         return None
 
     def cache(self, wave: Value, width: int, rw: Rewriter) -> Value:
-        """The rows of a wave, one below the other.
+        """Reshape a wave to a matrix of rows.
 
-        The kernel asks for no fewer rows than there are positions, where there is no batch, too. So as many are added
-        where there may be none.
+        The kernel requires at least as many rows as positions, even for an empty batch: if the batch may be empty, as
+        many rows are appended.
         """
         rows = Reshape.to(wave, (self.rows, width)).write(rw)
         if self.rows is not None or self.batch == 1:
@@ -75,7 +75,7 @@ class WaveRows:
         return rw.op("Pad", rows, rw.op("Mul", sizes, np.array([0, 0, 1, 0], np.int64)))
 
     def numbers(self, wave: Value, rw: Rewriter) -> np.ndarray | Value:
-        """Which row each position of each batch has, or the first one where all batches have the same rows."""
+        """The row index of each position of each batch; a single 0, the first row, if all batches share their rows."""
         if self.batch == 1:
             return np.zeros(1, np.int64)
         if self.rows is not None and isinstance(self.batch, int):
@@ -89,7 +89,7 @@ class WaveRows:
 
 
 def once(wave: Value, *, paired: bool, rw: Rewriter) -> Value:
-    """The numbers of a wave that has each of them twice: in neighbours, or in both halves."""
+    """Half of a wave that contains each number twice: in adjacent elements if `paired`, else in both halves."""
     width = wave.size(-1)
     cut = Cut(0, width, 2) if paired else Cut(0, width // 2)
     if not _is_twice(wave, width, paired=paired):
@@ -101,7 +101,7 @@ def once(wave: Value, *, paired: bool, rw: Rewriter) -> Value:
 
 
 def _is_twice(value: Value, width: int, *, paired: bool, depth: int = 0) -> bool:
-    """Whether both numbers of each pair along a value's last axis are known to be the same."""
+    """Whether the two numbers of each pair along the last axis are known to be equal."""
     array = value.const()
     if array is not None:
         if not array.ndim or array.shape[-1] != width:
@@ -130,7 +130,7 @@ def _is_twice(value: Value, width: int, *, paired: bool, depth: int = 0) -> bool
 
 
 def _repeats(node: Node) -> bool:
-    """Whether it joins a value with itself along the last axis, or repeats a single number along that."""
+    """Whether a node concatenates a value with itself along the last axis, or repeats a single element along it."""
     first = node.operand(0)
     if node.op == "Concat":
         return node.inputs == [first, first] and first.axis(node.attr("axis")) == len(first.dims()) - 1

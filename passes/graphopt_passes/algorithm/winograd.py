@@ -1,4 +1,4 @@
-"""Convolutions by Winograd's minimal filtering."""
+"""Converts convolutions to Winograd's minimal filtering."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from graphopt_passes.algorithm.transforms import TILES
 from graphopt_passes.layout.blocks import DOMAIN
 
 METADATA_KEY = "graphopt.winograd"
-"""The algorithm that a model asks for by its `metadata_props`: a tile size for all layers that can, or `off`."""
+"""The key in `metadata_props` by which a model requests an algorithm: a tile size for all layers, or `off`."""
 
 _ALL_OPERATORS = 11
-"""The opset from which on all operators have the form that is written."""
+"""The lowest opset in which all operators have the form that is written."""
 
 GROWTH_KEY = "graphopt.winograd_growth"
-"""Bytes that earlier runs of the pass have added to the model, in its `metadata_props`."""
+"""The key in `metadata_props` of the bytes that earlier runs of the pass added to the model."""
 
 
 AnyLayer = PlainLayer | BlockedLayer
@@ -34,23 +34,23 @@ Ask = Callable[[AnyLayer], list[Choice]]
 
 
 class ConvertConvToWinograd(GraphPass):
-    """Compute convolutions by Winograd's algorithm, with fewer multiplications, where that should pay.
+    """Replace convolutions with Winograd's algorithm, which needs fewer multiplications, where that is faster.
 
-    It takes convolutions of stride 1 with constant float32 weights and a fixed height and width. A blocked one (see
-    `convert_layout_nchwc`) keeps its residual sum and activation, and layers in a row hand on tiles; its kernel is
-    3x3 or 5x5, or a row or column of 3, 5 or 7. A `Conv` in NCHW takes in the `Relu` after it, and must be 3x3. A cost
-    model chooses between tiles of 4 and 2 outputs a side and the direct convolution; of a few pixels, with any strides,
-    a 1x1 convolution may gather all taps as channels. Transformed weights may grow by `Options.max_weight_growth`:
-    layers that save most time per byte come first.
+    It converts convolutions of stride 1 with constant float32 weights and fixed height and width. In blocked layout
+    (see `convert_layout_nchwc`), a convolution keeps its fused sum and activation, consecutive layers pass on tiles,
+    and the kernel is 3x3 or 5x5, or a row or column of 3, 5 or 7. In NCHW, a `Conv` fuses the `Relu` after it, and must
+    be 3x3. A cost model chooses between tiles of 4 and 2 outputs a side and the direct convolution; for few pixels, and
+    any strides, a 1x1 convolution may read all taps as channels. Weights may grow by `Options.max_weight_growth` in
+    all: layers that save the most time per byte are converted first.
 
-    `Options(extra={"convert_conv_to_winograd": {...}})` takes `"force"`, a tile size (4 or 2) for every layer that can,
-    whatever it costs; for blocked layers `"blocked_rates"`, `BlockedRates` in place of those of `graphopt tune` or
-    built in; for those in NCHW `"plain": True` for standard operators only, and `"rates"`, the machine that the cost
-    model is for (`zen4`, `xeon`, or `PlainRates` of its own), by default all that were measured. A model may ask for a
-    tile size, or `off`, by `graphopt.winograd` in its metadata.
+    `Options(extra={"convert_conv_to_winograd": {...}})` takes `"force"`, a tile size (4 or 2) for every layer that
+    supports it, whatever the cost; for blocked layers `"blocked_rates"`, `BlockedRates` instead of those measured by
+    `graphopt tune` or built in; for NCHW `"plain": True` for standard operators only, and `"rates"`, the machine of the
+    cost model (`zen4`, `xeon`, or custom `PlainRates`), by default all that were measured. A model may request a tile
+    size, or `off`, by `graphopt.winograd` in its metadata.
 
-    Rounding errors are larger than those of the direct convolution, and a NaN or an infinity spreads to its whole tile,
-    so it takes `numerics="fast"`, or naming the pass.
+    Rounding errors are larger than those of the direct convolution, and a NaN or infinity spreads to its whole tile;
+    hence the pass requires `numerics="fast"`, or to be named.
     """
 
     ops = ("Conv", f"{DOMAIN}::Conv")
@@ -98,7 +98,7 @@ class ConvertConvToWinograd(GraphPass):
         return found
 
     def _choose(self, model: Model, layers: list[AnyLayer], ask: Ask, rw: Rewriter) -> list[tuple[AnyLayer, Choice]]:
-        """The algorithms of the layers that gain, within the budget for growth."""
+        """Choose the layers that gain and their algorithms, within the budget for growth."""
         grown = _grown(model)
         left = (rw.options.max_weight_growth - 1) * (_bytes(model) - grown) - grown
         offers = []
@@ -109,7 +109,7 @@ class ConvertConvToWinograd(GraphPass):
         paid: Counter[tuple[Any, ...]] = Counter()
 
         def bytes_of(layer: AnyLayer, choice: Choice) -> int:
-            # Two layers pay for tables, and the rest share: those that read an image, and those that read tiles.
+            # Two layers pay for tables, and the others share: one that reads an image, and one that reads tiles.
             shared = isinstance(layer, BlockedLayer) and paid[layer.form, choice.tile] >= 2
             return choice.growth + (0 if shared else choice.tables)
 
@@ -128,7 +128,7 @@ class ConvertConvToWinograd(GraphPass):
 
 
 def _layer(node: Node, block: int) -> AnyLayer:
-    """What a convolution, blocked or not, computes; declines where the algorithm cannot do the same there."""
+    """Read a convolution, blocked or not; declines if the algorithm does not support it."""
     layer: AnyLayer = read_blocked(node, block) if node.domain else read_plain(node)
     if node.graph.in_function:
         raise Decline("it is inside of a function")
@@ -138,7 +138,7 @@ def _layer(node: Node, block: int) -> AnyLayer:
 
 
 def _is_simple(layer: AnyLayer) -> bool:
-    """Whether a layer is written in operators that are the same in all opsets."""
+    """Whether the operators that are written for a layer are the same in all opsets."""
     if isinstance(layer, PlainLayer):
         return False
     return not layer.is_open and (layer.activation is None or layer.activation in FUSED)
@@ -149,7 +149,7 @@ def _worth(choice: Choice) -> float:
 
 
 def _forced(settings: Mapping[str, Any], model: Model) -> int | None:
-    """The tile size asked for; 0 for none at all; None when the cost model is to choose."""
+    """The requested tile size; 0 to convert nothing; None to let the cost model choose."""
     asked = settings.get("force", model.metadata.get(METADATA_KEY))
     if asked is None:
         return None
@@ -161,13 +161,13 @@ def _forced(settings: Mapping[str, Any], model: Model) -> int | None:
 
 
 def _block(model: Model) -> int:
-    """Channels per block of a model in blocked layout; 0 of others."""
+    """Channels per block of a model in blocked layout, else 0."""
     stated = model.metadata.get(METADATA)
     return Target.parse(stated).block if stated is not None else 0
 
 
 def _offers(settings: Mapping[str, Any], rw: Rewriter) -> Ask:
-    """What to ask for the algorithms that pay for a layer."""
+    """The function that returns the profitable algorithms of a layer."""
     machines = _machines(settings)
     given = settings.get("blocked_rates")
     if given is not None and not isinstance(given, BlockedRates):
@@ -183,7 +183,7 @@ def _offers(settings: Mapping[str, Any], rw: Rewriter) -> Ask:
 
 
 def _machines(settings: Mapping[str, Any]) -> list[PlainRates]:
-    """The machines on which a layer must gain: all that were measured unless `rates` names one or gives its own."""
+    """The machines on which a layer must gain: all that were measured, unless `rates` names one or provides its own."""
     asked = settings.get("rates")
     if isinstance(asked, PlainRates):
         return [asked]

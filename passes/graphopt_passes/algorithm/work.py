@@ -1,9 +1,9 @@
-"""Which of two forms of a computation is faster: the work of each, priced by the machine's rates for each kind of work.
+"""Cost model that decides which of two forms of a computation is faster.
 
-A rule states what both forms do as amounts of the kinds of work in `RATES`: elements that pass through a kernel, rows,
-multiply-adds, and kernels that are started. It writes the other form where the model expects it to be faster by more
-than its error. The rates are nanoseconds on one thread, in the cache, of an AMD EPYC of family 26 with AVX512 and
-onnxruntime 1.32.0, the least of five runs of `graphopt tune`; what that measures takes their place.
+A rule states the work of both forms as amounts of the kinds in `RATES`: elements processed by a kernel, rows,
+multiply-adds, and kernels started. It writes the other form if the model predicts it to be faster by more than the
+model's error. The rates are nanoseconds on one thread, in the cache, of an AMD EPYC of family 26 with AVX512 and
+onnxruntime 1.32.0, the minimum of five runs of `graphopt tune`, whose measurements replace them.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ RATES: dict[str, float] = {
     "kernel": 1200.0,  # starting a kernel of any kind, once
     "element": 0.075,  # read and written by a simple elementwise kernel, like `Add` or `Exp`
     "move": 0.1,  # moved by a `Transpose` of one axis
-    "softmax": 0.18,  # `Softmax` along an axis with at most one behind it
+    "softmax": 0.18,  # `Softmax` along an axis that at most one other follows
     "softmax row": 8.2,  # each row of that
-    "softmax apart": 4.9,  # `Softmax` along an axis with several behind it
-    "reduce": 0.065,  # `ReduceSum`, `ReduceMean`, `ReduceMax`, `ReduceMin` along the last axes, or behind other axes
-    "reduce rows": 0.081,  # `ReduceSum` and `ReduceMean` of the first axes of all
+    "softmax apart": 4.9,  # `Softmax` along an axis that several others follow
+    "reduce": 0.065,  # `ReduceSum`, `ReduceMean`, `ReduceMax`, `ReduceMin` along the last axes, or after other axes
+    "reduce rows": 0.081,  # `ReduceSum` and `ReduceMean` along the first axes
     "reduce leading": 0.26,  # the same where only axes of size 1 come first and others follow
     "reduce powers": 0.45,  # `ReduceL1`, `ReduceL2`, `ReduceSumSquare` and `ReduceLogSum` along any axes
     "reduce logarithms": 3.4,  # `ReduceLogSumExp`
     "log": 1.4,  # `Log`
-    "power": 3.0,  # `Pow` by its general function
+    "power": 3.0,  # `Pow` by the general function
     "square": 0.24,  # `Pow` of 2
     "softplus": 9.5,  # `Softplus`
     "elu": 1.4,  # `Elu`
     "celu": 1.7,  # `Celu`
     "read": 0.04,  # read by a matrix product of one row or column
-    "column": 0.16,  # of a matrix that is multiplied by a constant column
-    "product apart": 1.4,  # of a matrix that is multiplied by a vector of one axis
+    "column": 0.16,  # an element of a matrix that is multiplied by a constant column
+    "product apart": 1.4,  # an element of a matrix that is multiplied by a vector of one axis
     "product row": 69.0,  # each row of that
     "product": 0.01,  # a multiply-add of a product of matrices
-    "einsum": 0.68,  # an element of the operands and the result of `Einsum`, beside multiplying
+    "einsum": 0.68,  # an element of the operands and the result of `Einsum`, besides the product
     "sum apart": 2.2,  # `CumSum` along the last axis
     "depth to space": 1.1,  # `DepthToSpace` in blocks of 2; larger blocks are copied in longer pieces
     "gather apart": 0.61,  # `GatherElements` of repeated indices
@@ -53,15 +53,15 @@ RATES: dict[str, float] = {
     "global pool": 0.12,  # `GlobalAveragePool`, `GlobalMaxPool`
     "resize linear": 1.1,  # an element of the result of a linear `Resize` with channels first
     "resize cubic": 58.0,  # the same of a cubic one
-    "resize nearest": 0.33,  # the same of one that takes the nearest
-    "resize doubled": 0.055,  # the same by the kernel for images twice as large
+    "resize nearest": 0.33,  # the same of a nearest one
+    "resize doubled": 0.055,  # the same by the kernel for scale 2
     "resize filtered": 1.3,  # an element of the operand or the result of `Resize` with `antialias`
     "resize linear of bytes": 3.3,  # an element of the result of a linear `Resize` of bytes with channels first
     "resize last": 1.9,  # an element of the result of a cubic `Resize` with channels last
     "normalize": 0.34,  # `LayerNormalization` along the last axis
     "position": 0.62,  # `ArgMax` along the last axis
-    "position of few": 1.1,  # `ArgMax` of two values in front of others
-    "first of many": 0.45,  # `TopK` of one
+    "position of few": 1.1,  # `ArgMax` over two values along an inner axis
+    "first of many": 0.45,  # `TopK` of k = 1
     "first": 1.4,  # each row of that
     "prelu": 4.2,  # `PRelu`
     "selu": 1.5,  # `Selu`
@@ -71,8 +71,8 @@ RATES: dict[str, float] = {
     "lp normalization": 0.64,  # `LpNormalization`
     "where": 0.36,  # `Where` with a condition that is broadcast
     "bound": 0.21,  # `Min` with a bound that is broadcast
-    "whole taps": 1.25,  # a cell of the kernel of a depthwise convolution that is as large as the image
-    "columns of volumes": 0.6,  # an element of the result of a 3-D `ConvTranspose`, beside the product
+    "whole taps": 1.25,  # an element of a depthwise convolution's kernel that is as large as the image
+    "columns of volumes": 0.6,  # an element of the result of a 3-D `ConvTranspose`, besides the product
     "columns of images": 0.1,  # the same of a 2-D one
     "transposed taps": 0.33,  # an element of the window of each pixel of a depthwise `ConvTranspose`
     "spectrum": 11.0,  # `DFT` of frames whose length is a power of 2
@@ -80,49 +80,49 @@ RATES: dict[str, float] = {
     "resize linear last": 0.3,  # an element of the result of a linear `Resize` with channels last
     "expand last": 0.48,  # an element that `Expand` repeats along the last axis
     "tile last": 1.8,  # an element that `Tile` repeats along the last axis
-    "move apart": 2.3,  # moved by a `Transpose` of several axes, the last one among them
-    "gathered row": 2.8,  # a row that `Gather` finds, beside its elements
+    "move apart": 2.3,  # moved by a `Transpose` of several axes, including the last
+    "gathered row": 2.8,  # a row that `Gather` copies, besides its elements
     "rotate": 0.2,  # `RotaryEmbedding` of halves
-    "rotate pairs": 0.2,  # `RotaryEmbedding` of neighbours
+    "rotate pairs": 0.2,  # `RotaryEmbedding` of adjacent elements
     "bytes": 0.0075,  # moved along whole rows
-    "bytes cut": 0.044,  # put into longer rows, or shorter ones
-    "bytes looked up": 0.26,  # brought to another scale by `QLinearConcat`
-    "bytes scaled": 0.055,  # brought to another scale by `QLinearAdd` with a number
+    "bytes cut": 0.044,  # copied to longer rows, or shorter ones
+    "bytes looked up": 0.26,  # rescaled by `QLinearConcat`
+    "bytes scaled": 0.055,  # rescaled by `QLinearAdd` with a number
     "bytes multiplied": 0.18,  # multiplied by a number by `QLinearMul`
-    "short row": 6.1,  # a row of an elementwise kernel with one of another operand
-    "bytes row": 13.0,  # a row of 64 of these with one of another operand; shorter ones take up to three times that
+    "short row": 6.1,  # a row of an elementwise kernel whose operand is broadcast over rows
+    "bytes row": 13.0,  # a row of 64 of the same in bytes; shorter rows take up to three times that
     "bytes to floats": 0.08,  # an element of `DequantizeLinear`
     "floats to bytes": 0.065,  # an element of `QuantizeLinear`
     "halves to bytes": 1.7,  # the same of float16
     "softmax of bytes": 2.5,  # an element of `QLinearSoftmax`
-    "taps of three": 0.78,  # an element of the windows of a quantized convolution of three channels, more than of four
+    "taps of three": 0.78,  # an element of a quantized convolution's windows of three channels, more than of four
     "taps of lanes": 0.024,  # an element of each window of a quantized depthwise convolution, channels a multiple of 16
     "taps of eights": 0.07,  # the same of a multiple of 8
-    "taps of odd channels": 0.082,  # the same of other numbers
+    "taps of odd channels": 0.082,  # the same of other numbers of channels
     "byte group": 27.0,  # a position of a group of a quantized convolution
     "byte part": 6.3,  # a position of a quantized convolution without groups
-    "byte product": 0.002,  # a multiply-add of that
+    "byte product": 0.002,  # a multiply-add of a quantized convolution without groups
     "byte product of group": 0.0032,  # a multiply-add of one with groups
-    "byte sixteen": 0.08,  # a multiply-add with each of 16 outputs, of which there are no more
-    "byte rest": 0.035,  # a multiply-add with what is left of outputs beyond sixteens, below 16 or not in fours
+    "byte sixteen": 0.08,  # a multiply-add with each of 16 outputs, if there are no more than 16
+    "byte rest": 0.035,  # a multiply-add with the remainder of outputs modulo 16, below 16 or not in fours
     "unsigned eight": 0.115,  # a multiply-add with each of up to 8 outputs of unsigned weights
     "unsigned sixteen": 0.115,  # the same of up to 16
-    "byte rest written": 0.25,  # each output of those that are not in fours
+    "byte rest written": 0.25,  # each output, if their number is not a multiple of four
     "row cut": 2.0,  # a row that `Slice` shortens
-    "bytes of gemm": 0.2,  # written by `QGemm`, more than a convolution takes
-    "bytes of product": 0.13,  # written by `QLinearMatMul`, more than a convolution takes
-    "bytes between orders": 0.035,  # moved by a `Transpose` that brings channels to the end
+    "bytes of gemm": 0.2,  # written by `QGemm`, more than by a convolution
+    "bytes of product": 0.13,  # written by `QLinearMatMul`, more than by a convolution
+    "bytes between orders": 0.035,  # moved by a `Transpose` to channels last
     "floats between orders": 0.11,
-    "image pass": 0.012,  # an element of quantized images that are joined or cut, and with channels last
+    "image pass": 0.012,  # a pass over an element of quantized images, channels first, and last
     "image pass last": 0.022,
-    "maximum of bytes": 18.0,  # an element of the result of a pool of quantized images, and with channels last
+    "maximum of bytes": 18.0,  # an element of a quantized pool's result, channels first, and last
     "maximum of bytes last": 0.2,
     "average of bytes": 7.7,
     "average of bytes last": 4.8,
-    "underflow": 0.0,  # an exponential that is denormal, or zero, of `Softmax`, beside the element
-    "denormal product": 0.0,  # a multiply-add with a denormal number, beside the product
+    "underflow": 0.0,  # an exponential in `Softmax` that is denormal or zero, besides the element
+    "denormal product": 0.0,  # a multiply-add with a denormal number, besides the product
 }
-"""Nanoseconds of each kind of work: for each element, unless the comment says of what."""
+"""Nanoseconds of each kind of work: per element, unless the comment says otherwise."""
 
 _ON: dict[str, dict[str, float]] = {
     "xeon": {"underflow": 15.0, "denormal product": 1.4},
@@ -148,37 +148,37 @@ _ON: dict[str, dict[str, float]] = {
         "maximum of bytes": 23.0, "maximum of bytes last": 0.34, "average of bytes": 14.0, "average of bytes last": 8.3,
     },
 }  # fmt: skip
-"""Rates that are others by far on one core, or with one instruction set, unless they are measured.
+"""Rates that differ greatly on a core, or with an instruction set, unless they are measured.
 
-Those of AVX2 are the least of five runs of `graphopt tune` on one thread of a Zen 3 core with onnxruntime 1.32.0; with
-17 to 255 outputs that are not in fours each took 0 to 1.3 ns more, about 0.35 in the middle.
+Those of AVX2 are the minimum of five runs of `graphopt tune` on one thread of a Zen 3 core with onnxruntime 1.32.0; for
+17 to 255 outputs that are no multiple of four, each took 0 to 1.3 ns more, about 0.35 in the middle.
 """
 
 MARGIN = 0.85
-"""The part of the time that the other form may be expected to take: the model is no better than that."""
+"""The largest predicted ratio of times at which the other form is written: the accuracy of the model."""
 
 SMALL = 16
-"""What a size that is not known counts as; the other form has to pay there already."""
+"""The value assumed for an unknown size; the other form must be faster even there."""
 
 TUNED = "convert_softmax_to_rows"
-"""The pass under whose name `graphopt tune` keeps the measured rates of all."""
+"""The pass under whose name `graphopt tune` stores the rates of all passes."""
 
 Work = Mapping[str, float]
 """Amounts of work, by kind."""
 
 
 def count(dims: Iterable[Dim | None]) -> int:
-    """How many elements there are along axes."""
+    """The number of elements along axes."""
     return element_count(dims, SMALL)
 
 
 def joined(dims: Sequence[Dim]) -> int | None:
-    """The size of axes that become one; None where one of theirs is not known."""
+    """The size of merged axes; None if one of their sizes is unknown."""
     return count(dims) if all(isinstance(dim, int) for dim in dims) else None
 
 
 def size_of(value: Value) -> int:
-    """How many elements a value has; declines where its rank is not known, or it has none."""
+    """The number of elements of a value; declines if its rank is unknown, or it is empty."""
     elements = count(value.dims())
     if not elements:
         raise Decline("{} is empty", value.name)
@@ -186,40 +186,40 @@ def size_of(value: Value) -> int:
 
 
 def floats(x: Value) -> int:
-    """How many elements a value of float32 has; declines where it is of another type, whose kernels were not timed."""
+    """The number of elements of a float32 value; declines for other types, whose kernels were not timed."""
     if x.dtype != TensorProto.FLOAT:
         raise Decline("{} is not of float32, whose kernels were measured", x.name)
     return size_of(x)
 
 
 def rates_of(target: Target) -> Mapping[str, float]:
-    """What was measured on machines of a target, the built-in figures where nothing was."""
+    """The rates measured on a target's machines, and built-in rates for kinds that were not measured."""
     kept = (figures(TUNED, target) or {}).get("rates", {}).items()
     measured = {kind: rate for kind, rate in kept if kind in RATES and isinstance(rate, float) and 0 < rate < inf}
     return built_in(target) | measured
 
 
 def built_in(target: Target) -> dict[str, float]:
-    """The rates of a target that nobody measured."""
+    """The built-in rates of a target."""
     return RATES | _ON.get(target.core or target.name, {})
 
 
 def price(work: Work, rates: Mapping[str, float]) -> float:
-    """Microseconds of some work."""
+    """The time of some work in microseconds."""
     return sum(amount * rates[kind] for kind, amount in work.items()) / 1e3
 
 
 class Weighed(Rule):
-    """A rule that writes another form of a computation where that is faster.
+    """A rule that writes another form of a computation where the cost model predicts that it is faster.
 
-    `Options(extra={name: {"force": True}})` writes it wherever it is right.
+    `Options(extra={name: {"force": True}})` writes it wherever it is correct.
     """
 
     level: ClassVar[Level] = Level.EXTENDED
-    opsets: ClassVar[str] = "7-"  # before, ONNX Runtime has no kernels for most operators that compute elements
+    opsets: ClassVar[str] = "7-"  # before, ONNX Runtime has no kernels for most elementwise operators
 
     def weigh(self, rw: Rewriter, now: Work, then: Work) -> None:
-        """Decline unless another form is faster than the operators as they are, by more than the model's error."""
+        """Decline unless another form is faster than the operators at present, by more than the model's error."""
         before, after = self._prices(rw, now, then)
         if after > before:
             raise Decline("it is expected to take {:.0f} us, the other form {:.0f} us", before, after)
@@ -227,13 +227,13 @@ class Weighed(Rule):
             raise Decline("the other form is expected to be {:.2f} times as fast: within the margin", before / after)
 
     def weigh_against(self, rw: Rewriter, other: Work, then: Work) -> None:
-        """Decline unless a form is faster than another one that a rule of its own writes."""
+        """Decline unless a form is faster than another one, which a separate rule writes."""
         before, after = self._prices(rw, other, then)
         if after > before:
             raise Decline("another form is expected to take {:.0f} us, this one {:.0f} us", before, after)
 
     def _prices(self, rw: Rewriter, now: Work, then: Work) -> tuple[float, float]:
-        """Microseconds of both; no time for the second one where it is asked for whatever it takes."""
+        """Both times in microseconds; zeros if the other form is forced."""
         if rw.options.forces(self.name):
             return 0.0, 0.0
         rates = rates_of(rw.target)
