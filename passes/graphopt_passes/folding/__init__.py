@@ -1,4 +1,4 @@
-"""Passes that compute ahead what is already known."""
+"""Passes that evaluate ahead of time what does not depend on the inputs."""
 
 from graphopt_passes.naming import passes_of
 

@@ -1,4 +1,4 @@
-"""Branches that are always, or never, taken."""
+"""`If` whose branch is known."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from graphopt.rewrite.inline import adopt, check_effects, replace_by
 
 
 class EliminateIfWithConstCond(OpRule):
-    """Replace `If` with a known condition by the contents of the branch it takes.
+    """Replace an `If` whose condition is known with the body of the branch that is taken.
 
-    A condition is known where it is constant, inside of a branch of another `If` with the same condition or its
-    negation, and where it is the condition of a loop that goes on. Names are fresh, and initializers move along. Where
-    the branch gives a value that it did not compute, as an output of the graph, an `Identity` or `Constant` stands
-    between the two.
+    A condition is known if it is constant, inside a branch of another `If` with the same condition or its negation,
+    and in a loop body if it is the loop's condition. Values get fresh names, and initializers move along. If the branch
+    passes through a captured value or a constant, and the result is a graph output, an `Identity` or `Constant`
+    connects the two.
     """
 
     ops = ("If",)
@@ -32,13 +32,13 @@ class EliminateIfWithConstCond(OpRule):
 
 
 def known_condition(condition: Value, graph: Graph) -> bool:
-    """What a condition always holds in a graph: a branch knows the one that it was taken for."""
+    """The value of a condition in a graph; in a branch, the condition of its `If` is known."""
     if condition.is_const:
         return bool(only_element(condition))
     value, sign = _without_not(condition)
     owner = value.graph.owner
     if owner is not None and owner.op == "Loop" and value in value.graph.inputs[1:2]:
-        return sign  # a round only begins while its condition holds
+        return sign  # an iteration starts only if its condition is true
     scope = graph
     while outer := scope.owner:
         if outer.op == "If":
@@ -50,7 +50,7 @@ def known_condition(condition: Value, graph: Graph) -> bool:
 
 
 def only_element(value: Value) -> int | bool:
-    """The one element of a constant: a condition, or a number of rounds."""
+    """The only element of a constant: a condition, or a trip count."""
     array = value.array()
     if array.size != 1:
         raise Decline("{} holds {} elements", value.name, array.size)
@@ -59,7 +59,7 @@ def only_element(value: Value) -> int | bool:
 
 
 def _without_not(value: Value) -> tuple[Value, bool]:
-    """The value behind any number of `Not`, and whether it is the same as the value."""
+    """The value before a chain of `Not`, and whether their number is even."""
     same = True
     while negation := value.made_by("Not"):
         value, same = negation.operand(0), not same

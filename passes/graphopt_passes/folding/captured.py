@@ -1,4 +1,4 @@
-"""Constants that bodies read of the graphs around them."""
+"""Constants of enclosing graphs that subgraphs capture."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _MOST_BYTES = 1 << 20
 
 
 class MoveConstantsIntoBodies(GraphPass):
-    """Store a constant that one body of `If`, `Loop` or `Scan` alone reads inside of it.
+    """Move a constant that only one body of `If`, `Loop` or `Scan` reads into that body.
 
-    ONNX Runtime plans the memory of a body once, but not of one that captures weights which it has packed ahead: a
-    Keras network with four masked recurrent loops takes 436 us with its weights in their bodies, and 591 without.
-    Shape inference reads no constants of the graphs around a body, either. Large ones stay, for only those of the main
-    graph can be beside the model in a file of their own.
+    ONNX Runtime plans a body's memory once, except if the body captures prepacked weights: a Keras network with four
+    masked recurrent loops takes 436 us with the weights in their bodies, and 591 us without. Shape inference does not
+    read captured constants either. Large constants stay, since only initializers of the main graph can be stored as
+    external data.
     """
 
     ops = ("If", "Loop", "Scan")
@@ -41,13 +41,13 @@ def _move(value: Value, rw: Rewriter) -> None:
 
 
 def _innermost(value: Value) -> Graph:
-    """The graph that holds all readers of a value, and itself lies deepest."""
+    """The innermost graph that contains all readers of a value."""
     home, *others = (_around(reader.graph) for reader in value.users)
     return next(graph for graph in home if all(graph in each for each in others))
 
 
 def _around(graph: Graph | None) -> list[Graph]:
-    """A graph and those that it lies in, the main graph last."""
+    """A graph and its enclosing graphs, the main graph last."""
     found = []
     while graph is not None:
         found.append(graph)

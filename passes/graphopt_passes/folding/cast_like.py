@@ -1,4 +1,4 @@
-"""`CastLike` to a type that is known."""
+"""`CastLike` to a known type."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from graphopt.ir import FLOAT8_TYPES
 from graphopt.rewrite import Node, OpRule, Outcome, Rewriter
 
 _FLOAT8E8M0 = 24
-"""Not every onnx that is supported names it."""
+"""Not defined in every supported version of onnx."""
 
 _MEANT_FOR = {"saturate": FLOAT8_TYPES, "round_mode": (_FLOAT8E8M0,)}
-"""The element types for which an attribute of `Cast` means something."""
+"""The element types to which an attribute of `Cast` applies."""
 
 
 class FoldCastLike(OpRule):
-    """Turn `CastLike` into `Cast`, where the element type it asks for is known.
+    """Replace `CastLike` with `Cast` where its element type is known.
 
-    The value that states the type is not read any more. Attributes (`saturate`, `round_mode`) are kept where they mean
-    something: runtimes refuse a `Cast` that has them for another type.
+    The second operand is then not read any more. `saturate` and `round_mode` are kept for the types to which they
+    apply: runtimes reject a `Cast` that has them for another type.
     """
 
     ops = ("CastLike",)

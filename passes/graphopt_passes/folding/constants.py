@@ -1,4 +1,4 @@
-"""Computing ahead what depends on constants only."""
+"""Folding nodes whose inputs are constant."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from graphopt.rewrite import Graph, GraphPass, Level, Model, Numerics, Options, 
 from graphopt_passes.folding.store import store
 
 GROWTH_KEY = "graphopt.folding"
-"""What folding has added to a model, and to what, where that kept a result from being stored."""
+"""The key in `metadata_props` of the bytes that folding added and started from, if that blocked a result."""
 
 
 class FoldConstants(GraphPass):
-    """Compute nodes whose inputs are all constant, and store their results.
+    """Fold nodes whose inputs are all constant into initializers.
 
     A result above 64 KiB is stored only if it takes at most `max_growth` times the constants that it replaces, or less
-    than 1/16 of all weights, 16 MiB at most. No more than that, or 1 MiB, is added to a model in all; where this limit
-    kept a result from being stored, the model's metadata (`graphopt.folding`) says what is spent, so that another run
-    stores no more. Weights are quantized, but nothing is dequantized; random and custom operators and control flow are
-    never computed, and in bodies, which may never run, only small results are. Results are those of ONNX Runtime's
-    kernels, bit by bit; a reader of the new constant may still pick another kernel, which rounds differently.
+    than 1/16 of all weights, at most 16 MiB. The model grows by no more than that, or 1 MiB, in all; if this limit
+    blocked a result, the model's metadata (`graphopt.folding`) records the bytes spent, so that another run adds no
+    more. Weights are quantized, but never dequantized; random and custom operators and control flow are not folded,
+    and in bodies, which may never run, only small results are. Results equal those of ONNX Runtime's kernels bit for
+    bit; a reader of the new constant may still select another kernel, which rounds differently.
     """
 
     numerics = Numerics.ROUNDING
@@ -35,7 +35,7 @@ class FoldConstants(GraphPass):
     growth_key: ClassVar[str] = GROWTH_KEY
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
-        """Fold every graph, outer ones first, whose constants inner ones read; together they may grow by so much."""
+        """Fold every graph, outer graphs first, since inner ones read their constants; all share one allowance."""
         events = len(rw.log.events)
         spent, weights = self._account(model, rw)
         allowance = self.allowance(weights, spent, rw.options)
@@ -47,11 +47,11 @@ class FoldConstants(GraphPass):
 
     @staticmethod
     def allowance(weights: int, spent: int, options: Options) -> Allowance:
-        """By how much a model may still grow: the bytes of the constants it came with, and those spent."""
+        """How much a model may still grow, given the bytes of its original constants, and those spent."""
         return Allowance.of(weights, spent)
 
     def _fold(self, graph: Graph, rw: Rewriter, allowance: Allowance) -> None:
-        """Fold one graph: all its constant regions at once."""
+        """Fold all constant regions of a graph at once."""
         options = rw.options
         region = plan(graph, Policy(options.max_folded_bytes, options.max_growth, options.fold_qdq), allowance)
         results = evaluate(region) if region.roots else {}
@@ -63,11 +63,11 @@ class FoldConstants(GraphPass):
                     store(rw, node, [None if v is None else results[v] for v in node.outputs])
 
     def _account(self, model: Model, rw: Rewriter) -> tuple[int, int]:
-        """Bytes added to a model, by earlier runs too, and those of the weights that it came with."""
+        """The bytes added to a model, including earlier runs, and the bytes of its original weights."""
         events = rw.log.events
         name = self.name
         spent = sum([event.bytes for event in events if event.rule == name])
-        # What the model came with is in its proto: the metadata may have been written since by this very run.
+        # The original metadata is in the proto: this run may have changed the metadata since.
         stated = {prop.key: prop.value for prop in model.proto.metadata_props}.get(self.growth_key, "")
         earlier, _, first = stated.partition(" added to ")
         if earlier.isdecimal() and first.isdecimal():
@@ -76,12 +76,12 @@ class FoldConstants(GraphPass):
 
 
 class FoldLargeConstants(FoldConstants):
-    """Compute what depends on constants only even where that makes the file larger.
+    """Fold nodes whose inputs are all constant even where that makes the file larger.
 
-    The level `all` is run with the runtime's optimizer off, which would compute these at load: a table of relative
-    positions that every layer projects, or looks up for each pair of places. No result takes more than
-    `max_folded_bytes`, and no model grows by more; its metadata (`graphopt.folding.large`) says where that kept one
-    from being stored.
+    Models of level `all` run without the runtime's optimizer, which would fold these at load: for example, relative
+    position tables that every layer projects, or gathers for each pair of positions. Neither a single result nor the
+    growth of a model exceeds `max_folded_bytes`; the model's metadata (`graphopt.folding.large`) records if that
+    blocked a result.
     """
 
     level = Level.ALL
@@ -90,6 +90,6 @@ class FoldLargeConstants(FoldConstants):
 
     @staticmethod
     def allowance(weights: int, spent: int, options: Options) -> Allowance:
-        """As much as a single result may take."""
+        """The limit of a single result."""
         limit = options.max_folded_bytes
         return Allowance(limit, limit - max(spent, 0), limit)

@@ -1,4 +1,4 @@
-"""Calls of model-local functions."""
+"""Inlining of model-local functions."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from graphopt.rewrite.legality import gone
 from graphopt.rewrite.waiting import FUNCTIONS
 
 _GROWTH = 100
-"""A model may become so many times larger, in nodes: functions that call functions multiply."""
+"""Largest growth of a model in nodes: nested calls multiply."""
 
 _DEEPEST = 28
-"""Each graph inside of another takes three of the hundred levels that protobuf reads."""
+"""Deepest nesting of graphs: each takes three of the hundred levels that protobuf parses."""
 
 _SHARED = 64
-"""The bytes of a constant that is stored once for all copies of a body; fewer cost as much to name."""
+"""Least bytes of a constant that all copies of a body share; a reference to a smaller one costs as much."""
 
 _CALL = "call "
 
 _RUNTIME = "com.microsoft"
-"""What the domains of operators start with of which other versions of the runtime have others."""
+"""Prefix of domains whose operators vary between versions of the runtime."""
 
 
 class InlineFunctions(GraphPass):
-    """Replace calls of model-local functions by the bodies of the functions.
+    """Replace calls of model-local functions with the bodies of the functions.
 
-    Attributes get the values of the call or their defaults, inputs and outputs may be left out, and functions that the
-    body calls are inlined too. A call is kept where the function is written for another version of an operator than
-    the model imports, unless that is newer and only allows more; where functions call each other so often that the
-    model would explode; and where the runtime has an operator of that name, or may have one: it takes its own.
+    Attributes get the values of the call or their defaults, inputs and outputs may be omitted, and functions that the
+    body calls are inlined too. A call is kept if the function uses another version of an operator than the model
+    imports, unless that is newer and only allows more; if nested calls would make the model explode; and if the runtime
+    has, or may have, an operator of that name, which it would prefer.
     """
 
     level = Level.EXTENDED
@@ -85,13 +85,13 @@ class InlineFunctions(GraphPass):
 
 
 class Weights:
-    """Constants of functions that all copies of a body read: a call in a branch has none of its own then."""
+    """Constants of functions, stored once for all copies of a body, even for calls inside branches."""
 
     def __init__(self) -> None:
         self._known: dict[Value, Value] = {}
 
     def of(self, function: Graph, rw: Rewriter) -> dict[Value, Value]:
-        """An initializer of the main graph for each constant of a function that is worth sharing."""
+        """Map each constant of a function that is worth sharing to an initializer of the main graph."""
         found: dict[Value, Value] = {}
         for value in _constants(function):
             tensor, known = value.constant_tensor, self._known.get(value)
@@ -102,25 +102,25 @@ class Weights:
         return found
 
     def remember(self, shared: dict[Value, Value]) -> None:
-        """Note what came into the model."""
+        """Record the constants that were added to the model."""
         self._known.update({inner: value for inner, value in shared.items() if value.name})
 
 
 def _constants(function: Graph) -> Iterator[Value]:
-    """The constants of a function and of all graphs inside."""
+    """The constants of a function and all its subgraphs."""
     for graph in (function, *inner_graphs(function)):
         yield from (value for value in graph.initializers if not value.is_input)
         yield from (value for node in graph if node.op == "Constant" for value in node.outputs if value is not None)
 
 
 def _may_be_known(node: Node) -> bool:
-    """Whether a runtime may have an operator of the name of a function, which it prefers then."""
+    """Whether a runtime may have an operator of the function's name, which it would prefer."""
     domain = node.domain
     return domain.startswith(_RUNTIME) or op_schema(node.op_type, domain, node.graph.opset(domain)) is not None
 
 
 def _check_depth(function: Graph, graph: Graph) -> None:
-    """See that graphs in graphs can still be written to a file."""
+    """Decline if graphs would be nested too deeply for a file."""
     depth = max(map(_depth, inner_graphs(function)), default=0) + _depth(graph)
     if depth > _DEEPEST:
         raise Decline("{} graphs would be inside of each other", depth)
@@ -131,13 +131,13 @@ def _depth(graph: Graph) -> int:
 
 
 def _calls(graph: Graph) -> list[Node]:
-    """The calls in a graph and in all graphs inside, last first, as they are put on a stack."""
+    """The calls in a graph and all its subgraphs, in reverse order, to be pushed on a stack."""
     every = (graph, *inner_graphs(graph))
     return [node for inside in every for node in inside if node.op.startswith(_CALL)][::-1]
 
 
 def _copies(graph: Graph, event: Event) -> list[Node]:
-    """The calls that a replacement brought into a graph, inner graphs included, last first."""
+    """The calls that a replacement inserted, including subgraphs, in reverse order."""
     values = (graph.values.get(name) for note in event.added for name in note.outputs[:1])
     found = []
     for top in dict.fromkeys(value.producer for value in values if value and value.producer):
@@ -147,14 +147,14 @@ def _copies(graph: Graph, event: Event) -> list[Node]:
 
 
 def _attributes(node: Node, function: Graph) -> dict[str, Any]:
-    """The values of the function's attributes in a call; one that neither has is absent."""
+    """The function's attributes with the values of the call or defaults; without either, an attribute is absent."""
     proto = function.proto
     assert isinstance(proto, onnx.FunctionProto)
     return {**{a.name: decode_attribute(a) for a in proto.attribute_proto}, **node.attrs}
 
 
 def _check_versions(function: Graph, graph: Graph) -> None:
-    """See that operators of the body mean the same in a graph."""
+    """Decline if an operator of the body has another meaning in the graph."""
     for inside in (function, *inner_graphs(function)):
         for node in inside:
             there, here = function.opset(node.domain), graph.opset(node.domain)
@@ -169,7 +169,7 @@ def _check_versions(function: Graph, graph: Graph) -> None:
 
 
 def _stays(node: Node, version: int) -> bool:
-    """Whether a newer version of an operator only says more than the one that a function is written for."""
-    from graphopt.opsets.meanings import stays  # all steps of the conversion, which few models need here
+    """Whether a newer version of an operator only extends the one that the function uses."""
+    from graphopt.opsets.meanings import stays  # imports all steps of version conversion, which few models need here
 
     return stays(node, version)

@@ -1,4 +1,4 @@
-"""Gathers that take every element in the order in which it is stored."""
+"""Gathers of all elements in row-major order."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from graphopt.rewrite import Decline, Graph, GraphPass, Model, Node, Rewriter, V
 from graphopt_passes.fusion.reshapes import RESHAPES
 
 _COUNTS = frozenset({"Range", "Slice"})
-"""Where positions come from when they are not constant."""
+"""Operators that computed indices start from."""
 
 _GATHERS = ("Gather", "GatherND")
 
 _MOST_BYTES = 1 << 20
-"""Indices that take more are not looked at."""
+"""Most bytes of indices that are examined."""
 
 
 class ReplaceGatherWithReshape(GraphPass):
-    """Turn `Gather` and `GatherND` that take all elements in their order into a reshape, or into nothing.
+    """Replace a `Gather` or `GatherND` of all elements in row-major order with a `Reshape`, or with its operand.
 
-    Exporters index by ranges for attention masks and for pooling; the indices along several axes, broadcast against
-    each other, then count through the whole tensor. Sizes may be dynamic.
+    Exporters index by ranges for attention masks and for pooling; ranges along several axes, broadcast against each
+    other, then enumerate the whole tensor. Sizes may be dynamic.
     """
 
     ops = _GATHERS
@@ -49,7 +49,7 @@ class ReplaceGatherWithReshape(GraphPass):
 
 
 def _may_count(graph: Graph) -> bool:
-    """Whether an index is computed where there are ranges, or a constant of as many numbers as elements."""
+    """Whether the graph has computed indices and ranges, or a constant index with one number per element."""
     nodes = graph.listed()
     gathers = [node for node in nodes if node.op in _GATHERS]
     computed = any(node.operand(1).producer for node in gathers) and any(node.op in _COUNTS for node in nodes)
@@ -57,7 +57,7 @@ def _may_count(graph: Graph) -> bool:
 
 
 def _has_constant_index(node: Node) -> bool:
-    """Whether the index is a constant that may count through the whole of something that is none."""
+    """Whether the index is a constant that may enumerate data that is not constant."""
     data, tensor = node.operand(0), node.operand(1).constant_tensor
     if data.is_const or data.shape is None or tensor is None or not tensor.dims:
         return False
@@ -71,7 +71,7 @@ def _has_constant_index(node: Node) -> bool:
 def _rewrite(node: Node, analysis: ShapeAnalysis, positions: PositionAnalysis, rw: Rewriter) -> None:
     data, index = node.operand(0), node.operand(1)
     if data.is_const or (node.op == "Gather" and index.is_const and index.rank in (0, 1)):
-        raise Decline  # of constants, or a part of the axis, or all of it as it is
+        raise Decline  # constant data, or indices along one axis, which other passes handle
     before, at = analysis.dims(data), analysis.dims(index)
     after = _all_of(node, before, at, positions) if node.op == "Gather" else _all_nd(node, before, at, positions)
     for source in _same_order(data):
@@ -83,7 +83,7 @@ def _rewrite(node: Node, analysis: ShapeAnalysis, positions: PositionAnalysis, r
 
 
 def _all_of(node: Node, before: Shape, at: Shape, positions: PositionAnalysis) -> Shape:
-    """The shape of the result of a `Gather` that takes everything in order."""
+    """The result shape of a `Gather` of all elements in order; declines for others."""
     (axis,) = from_front((node.attr("axis", 0),), len(before), node.operand(0).name)
     found = positions.of(node.operand(1))
     if found is None:
@@ -94,7 +94,7 @@ def _all_of(node: Node, before: Shape, at: Shape, positions: PositionAnalysis) -
 
 
 def _all_nd(node: Node, before: Shape, at: Shape, positions: PositionAnalysis) -> Shape:
-    """The shape of the result of a `GatherND` that takes everything in order."""
+    """The result shape of a `GatherND` of all elements in order; declines for others."""
     if node.attr("batch_dims", 0):
         raise Decline("some axes are batches")
     if not at or not isinstance(at[-1], int) or at[-1] > len(before):
@@ -117,7 +117,7 @@ def _all_nd(node: Node, before: Shape, at: Shape, positions: PositionAnalysis) -
 
 
 def _columns(index: Value, positions: PositionAnalysis) -> list[Positions]:
-    """The columns of an index: the parts of a `Concat`, or the whole where there is only one."""
+    """The columns of an index: the operands of a `Concat`, or the index itself if it has one column."""
     if index.is_const:
         return _constant_columns(index)
     shape = positions.shapes.shape(index) or ()
@@ -144,7 +144,7 @@ def _constant_columns(index: Value) -> list[Positions]:
 
 
 def _same_order(data: Value) -> Iterator[Value]:
-    """The value, and those that it is a reshape of."""
+    """The value, and the operands of the reshapes that compute it."""
     yield data
     while (reshape := data.made_by(*RESHAPES)) and reshape.graph is data.graph:
         data = reshape.operand(0)
@@ -152,7 +152,7 @@ def _same_order(data: Value) -> Iterator[Value]:
 
 
 def _reshaped(source: Value, after: Shape, analysis: ShapeAnalysis, rw: Rewriter) -> Value:
-    """A value in another shape; declines where that cannot be told by a constant."""
+    """Reshape a value; declines if no constant can state the shape."""
     before = analysis.dims(source)
     if before == after:
         return source

@@ -1,4 +1,4 @@
-"""Loops and scans that always take the same few rounds."""
+"""Unrolling of loops and scans with a small, fixed number of iterations."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from graphopt_passes.folding.unroll import Unrolling
 
 
 class EliminateLoopWithConstTripCount(Unrolling):
-    """Replace `Loop` by copies of its body where the number of rounds is known and small.
+    """Replace a `Loop` whose number of iterations is known and small with copies of its body.
 
-    The number is known where the trip count is constant and the condition is constant, passed on, or computed from
-    the counter and constant states; with no rounds the initial states stand for the final ones. The copies of one loop
-    make at most `unroll_limit` nodes, and share constants. A loop with random or unknown operators stays, and so does
-    one of several rounds with another loop inside: inner loops come first, and what is left of them would multiply.
+    The number is known if the trip count is constant and the condition is constant, passed on, or computed from the
+    counter and constant states; with no iterations, the initial states are the final ones. The copies of a loop have at
+    most `unroll_limit` nodes, and share constants. A loop with random or unknown operators stays, as does one of
+    several iterations that contains another loop: inner loops are unrolled first, and copies would multiply the rest.
 
-    A round of a loop takes about 0.5 us beside its body, a node more takes a session about 30 us to start (`python -m
-    benchmarks unrolling`): copies that are more nodes, and would be repaid only after more than `unroll_runs` runs
-    (1000), are not made. Nodes that follow from the counter and constants alone do not count, since they are folded. A
-    body of up to 16 nodes pays at any number of rounds. For a runtime that has no loops, set `unroll_runs` higher.
+    An iteration costs about 0.5 us besides its body, and an additional node about 30 us at session start (`python -m
+    benchmarks unrolling`): if copies add nodes that are repaid only after more than `unroll_runs` runs (1000), the loop
+    stays. Nodes that depend on the counter and constants only do not count, since they are folded. A body of up to 16
+    nodes pays for any number of iterations. For a runtime without loops, set `unroll_runs` higher.
     """
 
     ops = ("Loop",)
@@ -29,16 +29,15 @@ class EliminateLoopWithConstTripCount(Unrolling):
 
 
 class EliminateScanWithConstLength(Unrolling):
-    """Replace `Scan` by copies of its body where the scanned length is fixed and small.
+    """Replace a `Scan` whose scanned length is fixed and small with copies of its body.
 
-    Each copy takes its elements with `Gather`; results are put together with `Concat`, along the axes and in the
-    directions that the node states. The limits are those of `eliminate_loop_with_const_trip_count`. The batched form
-    of opset 8 stays.
+    Each copy reads its elements by `Gather`; `Concat` stacks the results, along the axes and in the directions of the
+    node. The limits are those of `eliminate_loop_with_const_trip_count`. The batched form of opset 8 stays.
     """
 
     opsets = "9-"
     ops = ("Scan",)
-    late = True  # all rounds may be computed at once, as soon as the types in the body are known
+    late = True  # first, the iterations may be vectorized, once the types in the body are known
 
     def count(self, loop: Carried, scan: Scan, most: int) -> int:
         return scan.length

@@ -1,4 +1,4 @@
-"""Constants that are repeated for every image of a batch."""
+"""Constants that are broadcast to a batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphopt_passes.fusion.reshapes import RESHAPES
 _SOURCES = ("ConstantOfShape", "Expand", "Tile")
 _NORMALIZATIONS = (*sorted(SOFTMAXES), "LayerNormalization")
 _OF_MATRIX, _MOST_NODES = 2, 200
-"""Axes of a matrix; so many nodes are looked at to see whether something depends on constants alone."""
+"""The rank of a matrix; most nodes that are examined to see whether a value depends on constants only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +29,17 @@ class _Repeated:
 
     @property
     def count(self) -> Dim:
-        """How often it is there."""
+        """Number of repetitions."""
         return self.value.dims()[self.axis]
 
     @property
     def behind(self) -> int:
-        """The axis from the end, 1 for the last one."""
+        """The axis counted from the end, 1 for the last one."""
         return len(self.value.dims()) - self.axis
 
     @classmethod
     def of(cls, value: Value, reader: Node) -> _Repeated:
-        """Read one; declines where it is none, or the model has no name for how often it is repeated."""
+        """Read a value; declines if it is no repeated constant, or the number of repetitions has no symbol."""
         source = value.source(*_SOURCES, reader=reader)
         dims, filled = value.dims(), source.op == "ConstantOfShape"
         if not filled and not _is_constant(source.operand(0)):
@@ -55,7 +55,7 @@ class _Repeated:
         return cls(value, source, axes[0])
 
     def once(self, rw: Rewriter) -> Value:
-        """The constant, of as many axes as what is made of it."""
+        """The constant, unsqueezed to the rank of the repeated value."""
         dims, x = self.value.dims(), self.source.operand(0)
         if self.source.op == "ConstantOfShape":
             sizes = [1 if axis == self.axis else size for axis, size in enumerate(dims)]
@@ -64,7 +64,7 @@ class _Repeated:
         return rw.op("Unsqueeze", x, axes=tuple(range(missing))) if missing else x
 
     def again(self, made: Value, result: Value, axis: int, rw: Rewriter) -> Value:
-        """Something else, repeated as often along an axis of its own."""
+        """Another value `made`, repeated as often along `axis`."""
         shape, old, dims = self.source.operands[-1], self.value.dims(), result.dims()
         if axis != self.axis or len(dims) != len(old) or (self.source.op != "Tile" and dims != old):
             place = np.array([self.axis - (len(old) - shape.size(0))], np.int64)
@@ -72,12 +72,12 @@ class _Repeated:
             ones = [rw.constant(np.ones(length, np.int64)) for length in (axis, len(dims) - axis - 1) if length]
             shape = rw.op("Concat", *ones[: axis > 0], count, *ones[axis > 0 :], axis=0) if ones else count
         repeated = rw.op("Expand", made, shape)
-        repeated.type = result.type  # inference may not see what the shape holds
+        repeated.type = result.type  # inference may not know the contents of the shape operand
         return repeated
 
 
 def _is_constant(value: Value) -> bool:
-    """Whether a value depends on constants alone."""
+    """Whether a value depends on constants only."""
     seen, stack = {value}, [value]
     while stack:
         at = stack.pop()
@@ -93,12 +93,12 @@ def _is_constant(value: Value) -> bool:
 
 
 class MoveRepetitionBehindOperator(OpRule):
-    """Compute once what an operator makes of a constant that is repeated for every image of a batch, and repeat that.
+    """Move the repetition of a constant along a batch behind the operator that reads it, so that the operator folds.
 
-    Queries of detection and segmentation networks are expanded to the batch, and their first layer is the same for all
-    images until what these show comes in; it folds then. For operators that keep the axis apart: those on elements,
-    `Softmax` and `LayerNormalization` along others, products of matrices, `Concat`, `Transpose` and views. A product
-    with other matrices for each image reads the one that is repeated as it is.
+    Queries of detection and segmentation networks are expanded to the batch, though their first layers are the same for
+    all images up to the first operator that reads image features. It applies to operators that do not mix the batch
+    axis: elementwise ones, `Softmax` and `LayerNormalization` along other axes, `MatMul`, `Concat`, `Transpose` and
+    reshapes. A product with a different matrix per image reads the constant unrepeated.
     """
 
     # No pattern: the operators have different numbers of operands.
@@ -132,7 +132,7 @@ class MoveRepetitionBehindOperator(OpRule):
 
 
 def _axis(node: Node, repeated: list[_Repeated]) -> int:
-    """Which axis of the result is that of the images; declines where it is mixed with others."""
+    """The axis of the result along which it repeats; declines if the operator mixes it with others."""
     first, x = repeated[0], node.operand(0)
     if node.op == "Transpose":
         return Transpose.of(node).perm.index(first.axis)
@@ -147,9 +147,9 @@ def _axis(node: Node, repeated: list[_Repeated]) -> int:
         fits = [each.value for each in repeated] == [x] and first.axis not in axes
     elif node.op == "MatMul":
         left, right = node.operands
-        matrices = min(len(left.dims()), len(right.dims())) >= _OF_MATRIX  # of a vector no axis is left in the result
+        matrices = min(len(left.dims()), len(right.dims())) >= _OF_MATRIX  # the axis of a vector is contracted
         if matrices and first.behind == _OF_MATRIX and first.value is left and len(repeated) == 1 and left is not right:
-            return len(node.result.dims()) - _OF_MATRIX  # each row is multiplied by itself
+            return len(node.result.dims()) - _OF_MATRIX  # rows are multiplied independently
         fits = matrices and first.behind > _OF_MATRIX and _is_alone(node, repeated)
     else:
         fits = _is_alone(node, repeated)
@@ -159,20 +159,20 @@ def _axis(node: Node, repeated: list[_Repeated]) -> int:
 
 
 def _is_alone(node: Node, repeated: list[_Repeated]) -> bool:
-    """Whether no operand that broadcasts has anything else along the axis of the images."""
+    """Whether no other broadcast operand has a size above 1 along the repeated axis."""
     behind, values = repeated[0].behind, [each.value for each in repeated]
     return all(value in values or (*[1] * behind, *value.dims())[-behind] == 1 for value in node.operands)
 
 
 def _is_multiplied_apart(node: Node, repeated: _Repeated) -> bool:
-    """Whether a product has another matrix for each image as its other operand."""
+    """Whether the other operand of a product has a different matrix per image."""
     left, right = node.operands
     dims, behind = (right if left is repeated.value else left).dims(), repeated.behind
     return left is not right and len(dims) >= behind > _OF_MATRIX and dims[-behind] == repeated.count
 
 
 def _axis_of_view(repeated: _Repeated, view: Value) -> int:
-    """The axis of a view before which as many elements lie, and behind which."""
+    """The axis of a reshaped value with as many elements before it and after it as the repeated axis has."""
     old, axis, dims = repeated.value.dims(), repeated.axis, view.dims()
     wanted = [element_count(part) for part in (old[:axis], old[axis + 1 :])]
     for at, size in enumerate(dims):

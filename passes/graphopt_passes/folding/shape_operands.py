@@ -1,4 +1,4 @@
-"""Operands that say how a tensor is to be shaped, written as constants where that means the same."""
+"""Operands that state a shape, replaced by equivalent constants."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from graphopt.ir import Graph, Node
 from graphopt.operators.axes import from_front
 
 _MOST_TIMES = 1 << 12
-"""No image is made larger by more: what it has then is a number that a float holds, too."""
+"""Upper bound of a scale, so that float32 represents the result's size."""
 
 
 def _known(node: Node, index: int, analysis: ShapeAnalysis) -> tuple[Shape, list[Size]]:
-    """The shape of what an operator works on, and the elements of the operand that states sizes."""
+    """The shape of an operator's data operand, and the elements of the operand that states sizes."""
     return analysis.dims(node.operand(0)), _list(node, index, analysis, [])
 
 
 def reshape_target(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
-    """A constant for the shape operand of `Reshape`: 0 copies a dimension, one -1 takes what is left.
+    """A constant for the shape operand of `Reshape`: 0 copies a dimension, a single -1 is inferred.
 
-    It is to be read with `allowzero` 0 when it replaces an expression by 0.
+    If it contains 0 for a dynamic size, it requires `allowzero` = 0.
     """
     source, target = _known(node, 1, analysis)
     allow_zero = bool(node.attr("allowzero", 0))
@@ -39,8 +39,8 @@ def reshape_target(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
     result = [-1 if size is None else size for size in wanted]
     if result.count(-1) > 1:
         raise Decline("{} dimensions depend on dynamic sizes in a way of their own", result.count(-1))
-    # With a -1 of its own the original fails already where the rest is empty, unless it allows zeros: then ONNX
-    # Runtime infers from the dimensions that are not 0.
+    # If the original has a -1, it already fails if another dimension is 0, unless `allowzero` is set: then ONNX
+    # Runtime infers it from the dimensions that are not 0.
     fails_too = -1 in target and not allow_zero
     if -1 in result and not fails_too and (0 in result or not allow_zero) and not _rest_is_some(result, source):
         raise Decline("the dimensions beside the dynamic one may be empty, a -1 would fail then")
@@ -48,7 +48,7 @@ def reshape_target(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
 
 
 def _settle_inferred(wanted: list[int | None], shape: Shape | None) -> None:
-    """Write the dimension that -1 stands for, where it is fixed, so that another may be inferred."""
+    """Replace the -1 in `wanted` with its size if that is fixed, so that another dimension may be inferred."""
     axis = wanted.index(-1)
     size = shape[axis] if shape is not None and len(shape) == len(wanted) else None
     if isinstance(size, int) and size > 0:
@@ -56,15 +56,15 @@ def _settle_inferred(wanted: list[int | None], shape: Shape | None) -> None:
 
 
 def _rest_is_some(target: Sequence[int], source: Shape) -> bool:
-    """Whether all dimensions but the inferred one are certainly not 0."""
+    """Whether all dimensions but the inferred one are known to be positive."""
     copied = [*source, *[0] * len(target)]
     return all(size == -1 or size > 0 or at_least(dim, 1) for size, dim in zip(target, copied, strict=False))
 
 
 def never_empty(graph: Graph, analysis: ShapeAnalysis) -> set[str]:
-    """Names of dimensions that are at least 1 in every run that succeeds: a `Reshape` with -1 fails otherwise.
+    """Symbols of dimensions that are at least 1 in every successful run: otherwise a `Reshape` with -1 fails.
 
-    One that allows zeros does not, at least in ONNX Runtime. All of the graph has to be run.
+    With `allowzero` it does not fail, at least in ONNX Runtime. Only valid if all nodes of the graph run.
     """
     found: set[str] = set()
     for node in graph:
@@ -84,14 +84,14 @@ def never_empty(graph: Graph, analysis: ShapeAnalysis) -> set[str]:
 
 
 def _factors(size: Size) -> set[str]:
-    """The named symbols that a size is a product of; empty when it is no product."""
+    """The named symbols of which a size is a product; empty for other sizes."""
     if isinstance(size, int) or size.const or len(size.terms) != 1:
         return set()
     return {atom.name for atom in size.terms[0][0] if atom.name is not None}
 
 
 def expand_target(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
-    """A constant for the shape operand of `Expand`: 1 where the input has the dimension already."""
+    """A constant for the shape operand of `Expand`: 1 where the data already has the dynamic size."""
     source, target = _known(node, 1, analysis)
     offset = len(target) - len(source)
     result = []
@@ -106,7 +106,7 @@ def expand_target(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
 
 
 def slice_ends(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
-    """A constant for the ends of a `Slice` that has them as an input: the largest integer where an axis ends."""
+    """A constant for the `ends` operand of `Slice`: the largest integer for the dynamic size of an axis."""
     source, ends = _known(node, 2, analysis)
     axes = _list(node, 3, analysis, list(range(len(ends))))
     steps = _list(node, 4, analysis, [1] * len(ends))
@@ -127,9 +127,9 @@ def slice_ends(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
 
 
 def resize_scales(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
-    """Constant factors for a `Resize` that computes sizes: those of its image, or such that they double it and so on.
+    """Constant scales for a `Resize` to computed sizes that are integer multiples of the image's, or fixed.
 
-    Only factors that 32-bit floats hold: the runtime divides the sizes as such, and multiplies in the other form.
+    Scales must be exact in float32: the runtime divides sizes in float32, and multiplies by scales in the other form.
     """
     source, sizes = _known(node, 3, analysis)
     if node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
@@ -144,7 +144,7 @@ def resize_scales(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
 
 
 def _factor(before: Size, after: Size) -> float:
-    """What a size is multiplied by, exactly."""
+    """The exact factor between two sizes; declines if there is none."""
     if isinstance(before, int) and isinstance(after, int):
         factor = float(np.float32(after / before)) if before > 0 and after > 0 else 0.0
         if not factor or before * factor != after:
@@ -157,7 +157,7 @@ def _factor(before: Size, after: Size) -> float:
 
 
 def _list(node: Node, index: int, analysis: ShapeAnalysis, default: list[Size]) -> list[Size]:
-    """The elements of an optional input."""
+    """The elements of an optional input, or the default."""
     value = node.input(index)
     sizes = default if value is None else analysis.sizes(value)
     if sizes is None:

@@ -1,4 +1,4 @@
-"""Parts of a shape, one operator at a time."""
+"""Folding of single operators on shapes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from graphopt_passes.folding.store import store
 
 
 class EliminateShapeOp(OpRule):
-    """Replace `Shape` by the numbers it gives, where all of them are fixed.
+    """Replace `Shape` with a constant where all sizes in its result are fixed.
 
-    Only the part between `start` and `end` has to be fixed.
+    Only the sizes between `start` and `end` have to be fixed.
     """
 
     ops = ("Shape",)
@@ -26,9 +26,9 @@ class EliminateShapeOp(OpRule):
 
 
 class EliminateShapeGather(OpRule):
-    """Replace `Gather` from a shape by the sizes it picks, where these are fixed.
+    """Replace a `Gather` from a shape with the selected sizes, where these are fixed.
 
-    The other sizes may be dynamic. The result has the rank of the indices, whatever that is.
+    The other sizes may be dynamic. The result has the rank of the indices.
     """
 
     ops = ("Gather",)
@@ -44,9 +44,9 @@ class EliminateShapeGather(OpRule):
 
 
 class EliminateSliceAfterShape(OpRule):
-    """Replace `Slice` of a shape by the sizes it cuts out, where these are fixed.
+    """Replace a `Slice` of a shape with the selected sizes, where these are fixed.
 
-    `start` and `end` of the `Shape` count: the slice is of its output, not of the whole shape.
+    The slice is taken from the output of `Shape`, after its `start` and `end`.
     """
 
     ops = ("Slice",)
@@ -62,13 +62,13 @@ _LARGEST = (1 << 63) - 1
 
 
 class EliminateNopSize(OpRule):
-    """Replace `Size` by the number of elements, where the shape is fixed."""
+    """Replace `Size` with the number of elements, where the shape is fixed."""
 
     ops = ("Size",)
     peers = {"onnxscript": "FoldConstantsPass"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Multiply the sizes; one fixed size of 0 is enough."""
+        """Multiply the sizes; a single size of 0 is enough."""
         x = node.operand(0)
         count = 0 if 0 in x.dims() else math.prod(_fixed(node, x.dims()).tolist())
         if count > _LARGEST:
@@ -77,7 +77,7 @@ class EliminateNopSize(OpRule):
 
 
 def _fixed(node: Node, dims: Iterable[Dim]) -> np.ndarray:
-    """The sizes that a node gives; declines where one is no number."""
+    """The sizes that a node computes; declines if one is not fixed."""
     sizes = list(dims)
     for dim in sizes:
         if not isinstance(dim, int):

@@ -1,4 +1,4 @@
-"""Shape arithmetic: what it comes to is known before the model runs, or is known elsewhere in it."""
+"""Folding of shape arithmetic, with dynamic sizes as symbols."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ _OPERANDS = {
     "Expand": (1, expand_target), "Reshape": (1, reshape_target), "Resize": (3, resize_scales),
     "Slice": (2, slice_ends),
 }  # fmt: skip
-"""Operators with an operand that states a shape: its position, and how it can be stated otherwise."""
+"""Operators with an operand that states a shape: its index, and the function that computes a constant for it."""
 
 _INSTEAD = {"Resize": 2}
-"""Where another operand states it, the position of that one."""
+"""The index at which the constant is set, if it is another operand: `scales` instead of `sizes`."""
 
 
 class FoldShapes(GraphPass):
-    """Compute shape arithmetic ahead, with dynamic sizes as symbols.
+    """Fold shape arithmetic, with dynamic sizes as symbols.
 
-    Small tensors that hold the same numbers in every run become constants. The shape of `Reshape` becomes a
-    constant with 0 and -1, that of `Expand` one with 1, the end of `Slice` the largest integer, where that means
-    the same for all sizes, 0 included; the sizes of `Resize` become factors, as where only the batch is dynamic.
-    Sizes that are computed twice are computed once, and values are told what is known of their shapes. No equality
-    of dynamic dimensions is assumed that would only hold in some runs.
+    Small tensors with the same contents in every run become constants. The shape of `Reshape` becomes a constant with 0
+    and -1, that of `Expand` one with 1, the end of `Slice` the largest integer, if equivalent for all sizes, including
+    0; the sizes of `Resize` become scales, for example if only the batch is dynamic. Equal computed sizes are merged,
+    and inferred shapes are stored in value types. No equality of dynamic dimensions is assumed that holds in some runs
+    only.
     """
 
-    ops = ("Shape", "Size")  # without which no tensor holds sizes, and other passes see all there is to see
+    ops = ("Shape", "Size")  # without these, no tensor holds sizes, and other passes fold all there is
     peers = {"onnxsim": "constant_folding", "onnxruntime": "ReshapeFusion", "onnxscript": "FoldConstantsPass"}
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
@@ -68,7 +68,7 @@ class FoldShapes(GraphPass):
                     rw.state_type(value, known)
 
     def _fold(self, graph: Graph, analysis: ShapeAnalysis, rw: Rewriter) -> None:
-        """Store what is constant; backwards, so that what only fed it is gone before its turn comes."""
+        """Fold constants, in reverse order, so that nodes that become dead are gone before they are visited."""
         for node in reversed(graph):
             results = _contents(node, analysis) if node.op in DATA_RULES and not node.removed else None
             if results is not None and is_removable(node):
@@ -90,7 +90,7 @@ class FoldShapes(GraphPass):
                 rw.set_inputs(node, fixed, "a fixed shape", **({"allowzero": None} if copies else {}))
 
     def _merge(self, graph: Graph, analysis: ShapeAnalysis, rw: Rewriter) -> None:
-        """Let one value stand for all that hold the same sizes."""
+        """Merge values that hold the same sizes."""
         first: dict[Hashable, Value] = {}
         for node, value, key in _computed(graph, analysis):
             known = first.setdefault(key, value)
@@ -101,7 +101,7 @@ class FoldShapes(GraphPass):
                     rw.replace(node, [known], detail=f"{known.name} holds the same sizes")
 
     def _read_off(self, graph: Graph, analysis: ShapeAnalysis, rw: Rewriter) -> None:
-        """Take sizes that stand side by side in the shape of one value straight from there."""
+        """Replace computed sizes that are adjacent in the shape of a value with a `Shape` of it."""
         places = _places(graph, analysis)
         for node, value, (_, _, sizes) in _computed(graph, analysis):
             if node.op == "Shape" or value.rank != 1 or value.dtype != TensorProto.INT64 or not is_removable(node):
@@ -114,7 +114,7 @@ class FoldShapes(GraphPass):
 
 
 def _analyse(model: Model, rw: Rewriter) -> ShapeAnalysis:
-    """What is known of a model whose sizes may be 0, but for those with which no run succeeds."""
+    """Analyse a model whose sizes may be 0, except those that are positive in every successful run."""
     analysis = rw.shapes()
     names = never_empty(model.graph, analysis)
     if not names:
@@ -129,7 +129,7 @@ def _analyse(model: Model, rw: Rewriter) -> ShapeAnalysis:
 
 
 def _refined(value: Value, analysis: ShapeAnalysis, interface: frozenset[str]) -> TensorType | None:
-    """The type of a value with what the analysis adds to it; None when that is nothing."""
+    """The type of a value refined by the analysis; None if it adds nothing."""
     known = value.type
     found = analysis.shape(value)
     if not isinstance(known, TensorType) or found is None:
@@ -144,14 +144,14 @@ def _refined(value: Value, analysis: ShapeAnalysis, interface: frozenset[str]) -
 
 
 def _more_telling(old: Dim, new: Dim, interface: frozenset[str]) -> Dim:
-    """The better of two descriptions of one dimension: a number, a name of the interface, any name."""
+    """The more precise of two forms of one dimension: a number, then a symbol of the interface, then any symbol."""
     if isinstance(old, int) or new is None:
         return old
     return new if isinstance(new, int) or old is None or (new in interface and old not in interface) else old
 
 
 def _contents(node: Node, analysis: ShapeAnalysis) -> list[np.ndarray | None] | None:
-    """What each output that is used holds in every run; None unless all of that is known."""
+    """The contents of each used output, if the same in every run; None if one is unknown."""
     results: list[np.ndarray | None] = []
     for value in node.outputs:
         if value is None or not (value.users or value.output_count):
@@ -165,7 +165,7 @@ def _contents(node: Node, analysis: ShapeAnalysis) -> list[np.ndarray | None] | 
 
 
 def _places(graph: Graph, analysis: ShapeAnalysis) -> dict[tuple[Size, ...], Shape]:
-    """Where sizes stand side by side in the shape of an input, or of a value whose shape something asks for."""
+    """Map adjacent sizes to a part of the shape of a graph input, or of the operand of a `Shape`."""
     places: dict[tuple[Size, ...], Shape] = {}
     for value in dict.fromkeys((*graph.inputs, *(node.operand(0) for node in graph if node.op == "Shape"))):
         shape = analysis.shape(value) or ()
@@ -177,7 +177,7 @@ def _places(graph: Graph, analysis: ShapeAnalysis) -> dict[tuple[Size, ...], Sha
 def _computed(
     graph: Graph, analysis: ShapeAnalysis
 ) -> Iterator[tuple[Node, Value, tuple[int, tuple[int, ...], tuple[Size, ...]]]]:
-    """The nodes that compute dynamic sizes, their results, and what these hold."""
+    """The nodes that compute dynamic sizes, with their results and a key of their contents."""
     for node in graph:
         value = node.outputs[0] if len(node.outputs) == 1 and node.op in DATA_RULES else None
         if value is None or value.dtype not in _INTEGERS:

@@ -1,4 +1,4 @@
-"""Constants as initializers, the form that every other pass and runtime reads."""
+"""Constants as initializers, the form that all other passes and runtimes read."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter
 
 
 def store(rw: Rewriter, node: Node, results: Sequence[np.ndarray | Tensor | None]) -> Outcome:
-    """Replace a node by what its outputs hold: initializers, or `Constant` nodes where a graph puts them out.
+    """Replace a node with constants: initializers, or `Constant` nodes for graph outputs.
 
-    An output that nothing uses may hold None.
+    `results` may be None for an unused output.
     """
     values: list[Value | None] = []
     for value, result in zip(node.outputs, results, strict=True):
@@ -28,10 +28,10 @@ def store(rw: Rewriter, node: Node, results: Sequence[np.ndarray | Tensor | None
 
 
 class ExtractConstantToInitializer(OpRule):
-    """Turn `Constant` nodes into initializers, whichever attribute states the value.
+    """Replace `Constant` nodes with initializers, whichever attribute states the value.
 
-    Kept where there are no initializers (functions, and models before IR version 4), where the constant is a graph
-    output, and for sparse constants.
+    They stay where initializers are not available (in functions, and before IR version 4), as graph outputs, and if
+    sparse.
     """
 
     ops = ("Constant",)

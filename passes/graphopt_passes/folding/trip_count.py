@@ -1,4 +1,4 @@
-"""How many rounds a `Loop` takes, where that is known before it runs."""
+"""The number of iterations of a `Loop`, where it is known statically."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from graphopt.operators.carried import Carried
 from graphopt_passes.folding.branches import known_condition, only_element
 
 _MOST_STEPS = 20_000
-"""Nodes that may be computed to find out when a loop ends."""
+"""Most node evaluations to determine when a loop ends."""
 
 _MOST_BYTES = 1 << 12
-"""What decides when a loop ends is a counter, not a tensor larger than this."""
+"""Most bytes of a tensor that the condition depends on: usually it is a counter."""
 
 
 def rounds_of(loop: Carried, most: int) -> int:
-    """The number of rounds of a `Loop`; declines where it is not known, and may where it is above `most`."""
+    """The number of iterations of a `Loop`; declines if it is unknown, and may decline if it exceeds `most`."""
     limit, condition = loop.node.input(0), loop.node.input(1)
     if limit is not None and limit.is_const and only_element(limit) <= 0:
         return 0
@@ -46,7 +46,7 @@ def _until_false(loop: Carried, limit: int | None, most: int) -> int:
 
 
 class _Simulation:
-    """Computes what a loop's condition depends on, round by round."""
+    """Evaluates the nodes that a loop's condition depends on, iteration by iteration."""
 
     def __init__(self, loop: Carried) -> None:
         self.loop = loop
@@ -55,10 +55,10 @@ class _Simulation:
         self.cone: dict[Node, None] = {}
 
     def run(self, limit: int | None, most: int) -> int:
-        """The number of rounds.
+        """The number of iterations.
 
         Raises:
-            Unsupported: something that the condition depends on is not known, or there are more than `most`.
+            Unsupported: the condition depends on an unknown value, or there are more than `most` iterations.
         """
         self._collect()
         nodes = [node for node in self.body if node in self.cone]
@@ -114,7 +114,7 @@ class _Simulation:
 
 
 def scalar_or_vector(value: Value, content: int | bool) -> Array:
-    """A counter or condition as a body gets it: a scalar, or the vector of one that it declares."""
+    """A counter or condition as an input of a body: a scalar, or a one-element vector if declared so."""
     declared = value.declared
     is_vector = isinstance(declared, TensorType) and declared.rank == 1
     array: Array = np.array(content, np.bool_ if isinstance(content, bool) else np.int64)

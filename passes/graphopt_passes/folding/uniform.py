@@ -1,4 +1,4 @@
-"""Operands that hold one number throughout, whatever their size."""
+"""Uniform operands: all elements are equal, whatever the size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphopt_passes.elimination.neutral import NEUTRAL
 from graphopt_passes.folding.store import store
 
 _DECIDED = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Or", "Xor"})
-"""Operators whose result may be uniform while an operand is not."""
+"""Operators whose result may be uniform although an operand is not."""
 
 _BROADCASTS = _DECIDED | {"Add", "Div", "Mul", "Sub", "Where"}
 
@@ -24,21 +24,21 @@ _FILLED = frozenset({"ConstantOfShape", "Range"})
 _CHOOSING = frozenset({"And", "Or", "Where", "Xor"})
 
 _MOST_BYTES = 1 << 12
-"""Results that take more are left to be computed."""
+"""Most bytes of a result that is stored."""
 
 
 class FoldUniformOperands(GraphPass):
-    """Use that an operand holds one number throughout, even where its size is dynamic.
+    """Simplify operators with uniform operands, whose elements are all equal, even if their size is dynamic.
 
     `And`, `Or`, `Xor`, `Add`, `Sub`, `Mul` and `Div` with their neutral element become the other operand, `Xor` with
-    true becomes `Not`, `Where` with a known condition what it chooses, a comparison that comes out the same everywhere
-    a constant. Where another operand has the shape of the result, a filled tensor becomes a number. Numbers are
+    true becomes `Not`, `Where` with a uniform condition the selected operand, a comparison with a uniform result a
+    constant. If another operand has the shape of the result, a uniform tensor becomes a scalar. Uniform values are
     followed through `ConstantOfShape`, reshapes, comparisons of ranges and of a value with itself. Broadcasting must
-    not have enlarged what is kept.
+    not enlarge the operand that is kept.
     """
 
     numerics = Numerics.ROUNDING
-    opsets = "8-"  # everything broadcasts in the same way, and `Expand` exists
+    opsets = "8-"  # from here on all operators broadcast alike, and `Expand` exists
 
     def run_model(self, model: Model, rw: Rewriter) -> None:
         graphs = [graph for graph in model.graphs() if self.knows_opset(graph.opset())]
@@ -65,7 +65,7 @@ _NOTHING = {id(None)}
 
 
 def _may_have_uniform(graph: Graph) -> bool:
-    """Whether an operand may hold one number throughout without being a constant, which other passes see."""
+    """Whether an operand may be uniform without being constant; constants are left to other passes."""
     for node in graph.listed():
         op = node.op
         if op in _FILLED:
@@ -82,7 +82,7 @@ def _rewrite(
 ) -> None:
     filled = _filled(node, operands)
     if result is None and not filled:
-        _kept(node, operands)  # which declines at nearly all nodes, before anybody looks at shapes
+        _kept(node, operands)  # declines at nearly all nodes, before shapes are analysed
     shape = known.shapes.dims(node.result)
     if result is not None:
         dims = [dim for dim in shape if isinstance(dim, int)]
@@ -103,7 +103,7 @@ def _rewrite(
 
 
 def _filled(node: Node, operands: list[Array | None]) -> dict[int, Array]:
-    """The operands that are computed and hold one number, which can stand in their place."""
+    """The computed operands that are uniform, with the number that can replace each."""
     return {
         index: operand for index, (value, operand) in enumerate(zip(node.operands, operands, strict=True))
         if operand is not None and value.producer and not value.is_const and value.dtype != TensorProto.STRING
@@ -111,7 +111,7 @@ def _filled(node: Node, operands: list[Array | None]) -> dict[int, Array]:
 
 
 def _kept(node: Node, operands: list[Array | None]) -> tuple[int, bool]:
-    """Which operand the result is equal to, if the shapes agree, and whether it is negated."""
+    """The index of the operand that the result equals if shapes agree, and whether it is negated."""
     if node.op == "Where" and operands[0] is not None:
         return (1 if bool(operands[0]) else 2), False
     unit, either_side = NEUTRAL.get(node.op, (None, False))
@@ -128,8 +128,8 @@ def _kept(node: Node, operands: list[Array | None]) -> tuple[int, bool]:
 
 
 def _check_sign(node: Node, zero: Array) -> None:
-    """See that not even the sign of a zero changes: -0.0 is neutral in sums, +0.0 is in differences."""
-    # The type of the number is always known, those of the operands may not be.
+    """Decline if the sign of a zero may change: -0.0 is neutral in sums, +0.0 in differences."""
+    # The type of the number is always known; the types of the operands may not be.
     signed = node.op in ("Add", "Sub") and zero.dtype.kind == "f"
     if signed and bool(np.signbit(zero)) is not (node.op == "Add"):
         raise Decline("a zero would change its sign")

@@ -1,4 +1,4 @@
-"""Writing out the rounds of loops and scans: one copy of the body after another."""
+"""Unrolling of loops and scans into copies of the body."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from graphopt.rewrite.inline import Operand, adopt, constants_of, inner_graphs, 
 from graphopt_passes.folding.trip_count import scalar_or_vector
 
 _MOST_BYTES = 1 << 20
-"""Attributes and inner graphs are copied with every round; together they may take so many bytes."""
+"""Most bytes of attributes and subgraphs, which are copied with every iteration."""
 
 _NODE_BYTES = 64
-"""What a node takes in a file, at least."""
+"""Least bytes of a node in a file."""
 
 _START_US, _LOOP_US, _ROUND_US = 30.0, 1.1, 0.5
-"""Microseconds that a node more takes at a session start, and that a loop and each of its rounds take beside the body.
+"""Microseconds per additional node at session start, per loop, and per iteration besides the body.
 
-Measured in ONNX Runtime by `python -m benchmarks unrolling`: a node takes 2 to 38, the more the more there are.
+Measured in ONNX Runtime by `python -m benchmarks unrolling`: a node takes 2 to 38 us, more in larger graphs.
 """
 
 _STACKED = NUMBER_TYPES | {TensorProto.STRING}
-"""Element types that `Gather`, `Unsqueeze` and `Concat` take in every version."""
+"""Element types that all versions of `Gather`, `Unsqueeze` and `Concat` support."""
 
 
 class Unrolling(GraphPass):
-    """Replace the nodes of one operator by copies of their bodies.
+    """Replace the nodes of one operator with copies of their bodies.
 
     Attributes:
         ops: the operator.
@@ -45,7 +45,7 @@ class Unrolling(GraphPass):
     ops: ClassVar[tuple[str]]
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
-        """Unroll the nodes of one graph, and those in the copies of their bodies; inner graphs were unrolled before."""
+        """Unroll the nodes of a graph, and those in the copies of their bodies; subgraphs were unrolled before."""
         again = True
         while again:
             again = False
@@ -57,7 +57,7 @@ class Unrolling(GraphPass):
 
     @abstractmethod
     def count(self, loop: Carried, scan: Scan, most: int) -> int:
-        """The number of rounds of a node; declines where it is not known, and may where it is above `most`."""
+        """The number of iterations of a node; declines if it is unknown, and may decline if it exceeds `most`."""
 
     def _unroll(self, loop: Carried, rw: Rewriter) -> None:
         scan = Scan.of(loop)
@@ -72,10 +72,9 @@ class Unrolling(GraphPass):
 
 
 def _gain(loop: Carried, rounds: int, extra: int, most_runs: int) -> str:
-    """What becomes of a loop that is written out, with some nodes in each round beside the body, in words.
+    """Describe the effect of unrolling, with `extra` nodes per iteration besides the body.
 
-    Declines where that takes longer at each session start, and saves so little in each run, that it would take more
-    than `most_runs` to repay.
+    Declines if the longer session start would be repaid only after more than `most_runs` runs.
     """
     each = _lasting_nodes(loop.body, loop.counter)
     growth = rounds * (each + extra) - each - 1
@@ -88,7 +87,7 @@ def _gain(loop: Carried, rounds: int, extra: int, most_runs: int) -> str:
 
 
 def _lasting_nodes(body: Graph, known: Sequence[Value]) -> int:
-    """How many nodes of a body do not follow from constants alone, some of its inputs being constants as well."""
+    """Number of nodes of a body that cannot be folded if its inputs `known` are constant."""
     constant, count = set(known), 0
     for node in body:
         if all(value in constant or value.is_const for value in node.operands) and not node.subgraphs:
@@ -99,7 +98,7 @@ def _lasting_nodes(body: Graph, known: Sequence[Value]) -> int:
 
 
 def _written_out(loop: Carried, scan: Scan, rounds: int, rw: Rewriter) -> list[Operand]:
-    """The outputs of a loop from so many copies of its body, each of which reads what the one before it leaves."""
+    """Write copies of a loop's body, each of which reads the states of the previous one; returns the loop's outputs."""
     body, states = loop.body, [loop.start(k) for k in range(loop.states)]
     outer: list[Operand] = [*(rw.constant(scalar_or_vector(value, True)) for value in loop.condition), *states]
     carried = [*loop.condition, *map(loop.before, range(loop.states))]
@@ -125,7 +124,7 @@ def _written_out(loop: Carried, scan: Scan, rounds: int, rw: Rewriter) -> list[O
 
 
 def _most_rounds(body: Graph, extra: int, limit: int) -> int:
-    """How many rounds of a body, with `extra` nodes each, may be written out: at least one, which adds nothing."""
+    """Most iterations of a body, with `extra` nodes each, that may be unrolled: at least one, which adds no nodes."""
     unknown = next((node for node in body if not is_deterministic(node)), None)
     if unknown is not None:
         raise Decline("{} may draw random numbers, or do more than compute its outputs", unknown.op)
@@ -139,7 +138,7 @@ def _most_rounds(body: Graph, extra: int, limit: int) -> int:
 
 
 def _check_rounds(rounds: int, most: int, body: Graph) -> None:
-    """Decline where there are more rounds than `_most_rounds` allows."""
+    """Decline if there are more iterations than `_most_rounds` allows."""
     inner = _loops_inside(body)
     if rounds > most and inner:
         raise Decline("the {} inside cannot be unrolled, and {} rounds would copy it", inner[0].op, rounds)
@@ -162,17 +161,17 @@ def _attribute_bytes(node: Node) -> int:
 
 
 def _check_stackable(value: Value, rounds: int) -> None:
-    """Decline where operators cannot take a scanned value apart by rounds, or stack an output of the body."""
+    """Decline if a scanned value cannot be split into iterations, or an output of the body cannot be stacked."""
     if value.dtype not in _STACKED:
         raise Decline("{} of element type {} cannot be stacked", value.name, type_name(value.dtype or 0))
     stated = value.declared.shape if isinstance(value.declared, TensorType) else None
     if not rounds and (stated is None or not all(isinstance(d, int) for d in stated)):
-        # Without a round the runtime makes up what the body does not state: of states it infers less than we do.
+        # Without iterations the runtime guesses sizes that the body does not declare; it infers fewer than we do.
         raise Decline("the shape of {} is not known, and no round tells", value.name)
 
 
 def _stack(rw: Rewriter, values: Sequence[Value], like: Value, axis: int) -> Value:
-    """The results of the rounds side by side along a new axis; `like` is the output of the body, known to stack."""
+    """Stack the results of all iterations along a new axis; `like` is the output of the body, known to stack."""
     if not values:
         sizes = list(like.sizes())
         sizes.insert(axis, 0)
