@@ -1,4 +1,4 @@
-"""What numbers a value can be, as the operators that compute it tell."""
+"""Ranges of values, derived from the operators that compute them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from graphopt.rewrite import Decline
 from graphopt_passes.elementwise import KEEPING
 
 Reach = tuple[float, float]
-"""The least and the largest number that there can be: a least one of 0.0 leaves out negative zero, -0.0 does not."""
+"""A lower and an upper bound; a lower bound of 0.0 excludes negative zero, -0.0 includes it."""
 
 ANY: Reach = (-math.inf, math.inf)
 _SLACK = 2.0**-7
-"""By which share of the numbers rounding may go past what they are."""
+"""Relative error of bounds by rounding."""
 
 _PAST_ONE = 1 + _SLACK
 _SIGNED, _UPWARDS = (-_PAST_ONE, _PAST_ONE), (0.0, math.inf)
@@ -29,15 +29,15 @@ CURVES: dict[str, Reach] = {
     "Abs": _UPWARDS, "Exp": _UPWARDS, "ReduceL1": _UPWARDS, "ReduceL2": _UPWARDS, "ReduceSumSquare": _UPWARDS,
     "Softplus": _UPWARDS,
 }  # fmt: skip
-"""Operators that give nothing else of floats, whatever they read.
+"""Ranges of operators on floats, for any operand.
 
-Kernels approximate curves: `Sigmoid` and `Tanh` of ONNX Runtime give 1 + 2^-23 here and there, against which a bound of
-1 in front of a logarithm or an arc cosine guards.
+Kernels are approximations: `Sigmoid` and `Tanh` of ONNX Runtime may return 1 + 2^-23, against which an upper bound of 1
+before a logarithm or an arc cosine guards.
 """
 
 
 def _lowest(ends: Iterable[float]) -> float:
-    """The least number, of zeros a negative one."""
+    """The minimum, where -0.0 < 0.0."""
     return min(ends, key=lambda end: (end, math.copysign(1.0, end)))
 
 
@@ -51,7 +51,7 @@ def _sum(parts: Sequence[Reach]) -> Reach:
 
 
 def _least(ends: Sequence[float]) -> float:
-    """What a sum is at the least; only of negative zeros it is one."""
+    """A lower bound of a sum; it is -0.0 only for a sum of negative zeros."""
     return sum(ends, -0.0) - _SLACK * max(map(abs, ends))
 
 
@@ -64,7 +64,7 @@ def _product(parts: Sequence[Reach]) -> Reach:
 
 
 def _largest(parts: Sequence[Reach]) -> Reach:
-    """Of a zero and a negative zero the larger one may be either."""
+    """The range of a maximum; max(0.0, -0.0) may be either zero."""
     low, high = max(low for low, _ in parts), max(high for _, high in parts)
     return low or math.copysign(0.0, _lowest(low for low, _ in parts)), high
 
@@ -74,7 +74,7 @@ def _smallest(parts: Sequence[Reach]) -> Reach:
 
 
 def _power(parts: Sequence[Reach]) -> Reach:
-    """With an even exponent it is no negative number."""
+    """The range of a power; with an even exponent it is not negative."""
     low, high = parts[-1]
     return _UPWARDS if low == high and low % 2 == 0 else ANY
 
@@ -82,7 +82,7 @@ def _power(parts: Sequence[Reach]) -> Reach:
 JOINING: dict[str, Callable[[Sequence[Reach]], Reach]] = {
     "Add": _sum, "Concat": _union, "Max": _largest, "Min": _smallest, "Mul": _product, "Pow": _power,
 }  # fmt: skip
-"""What operators of several operands make of theirs."""
+"""The range of operators of several operands, from the ranges of their operands."""
 
 
 def _mean(part: Reach) -> Reach:
@@ -91,20 +91,20 @@ def _mean(part: Reach) -> Reach:
 
 OF_FIRST: dict[str, Callable[[Reach], Reach]] = {
     **dict.fromkeys(KEEPING, lambda part: part),
-    "AveragePool": lambda part: _union([_mean(part), (0.0, 0.0)]),  # the padding may count
+    "AveragePool": lambda part: _union([_mean(part), (0.0, 0.0)]),  # padding may count
     "GlobalAveragePool": _mean, "ReduceMean": _mean,
     "ReduceSum": lambda part: _product([part, _UPWARDS]),
     "Sqrt": lambda part: (math.copysign(0.0, part[0]), math.inf),
 }  # fmt: skip
-"""What operators make of their first operand; a sum is its mean, so many times."""
+"""The range of operators from the range of their first operand; a sum is its mean times a count."""
 
 BOUNDING = ("Clip", "Relu")
 _DEEPEST, _WIDEST, _MOST_BYTES = 4, 4, 1 << 12
-"""How many operators are looked through, how many operands, and how large a constant is read: it is asked often."""
+"""Most operators followed, operands per operator, and bytes of a constant: `reach` is called often."""
 
 
 def reach(value: Value, depth: int = _DEEPEST) -> Reach:
-    """The range that all numbers of a value are in, but for NaN."""
+    """The range that contains all elements of a value, except NaN."""
     node, constant = value.producer, value.const(_MOST_BYTES)
     if constant is not None and constant.size and constant.dtype.kind in "fiu":
         low, high = float(constant.min()), float(constant.max())
@@ -129,6 +129,6 @@ def _follow(node: Node, depth: int) -> Reach:
 
 
 def is_positive(value: Value) -> bool:
-    """Whether what computes a value shows that it holds no negative number, and no negative zero."""
+    """Whether the operators that compute a value show that it has neither negative elements nor -0.0."""
     low, _ = reach(value)
     return math.copysign(1.0, low) > 0

@@ -1,4 +1,4 @@
-"""Values that what a pass builds has in common, each made once."""
+"""Values that several rewrites of a pass share, each built once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from graphopt.rewrite.legality import gone
 
 
 class Shared:
-    """Values by what they are; those that were made for something that was not built after all are forgotten.
+    """A cache of values by key; values built for a rewrite that is not completed are dropped.
 
     Attributes:
         rw: the gate.
@@ -21,21 +21,21 @@ class Shared:
         self._fresh: dict[Hashable, Value] = {}
 
     def begin(self) -> None:
-        """Begin to build something."""
+        """Begin a rewrite."""
         self._fresh = {}
 
     def keep(self, made: Mapping[Value, Value] | None = None) -> None:
-        """Keep what was made for it, and what was `made` of it; what nothing reads did not come into the graph."""
+        """Cache the values of this rewrite and the values in `made`; unread values did not enter the graph."""
         self._fresh.update((made or {}).items())
         self._kept |= {key: value for key, value in self._fresh.items() if value.name}
 
     def kept(self, key: Hashable) -> Value | None:
-        """A value as it was kept, while it is still there."""
+        """The cached value of a key, unless it was removed from the graph."""
         found = self._kept.get(key)
         return None if found is None or gone(found) else found
 
     def once(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """A value as it was made before, while it is still there."""
+        """The value of a key, built by `make` if there is none yet, or it was removed."""
         found = self.kept(key) or self._fresh.get(key)
         if found is None:
             found = self._fresh[key] = make()

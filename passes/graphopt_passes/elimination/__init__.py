@@ -1,4 +1,4 @@
-"""Passes that remove what does nothing."""
+"""Passes that remove operators, operands and channels without effect."""
 
 from graphopt_passes.naming import passes_of
 

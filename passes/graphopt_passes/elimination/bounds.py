@@ -1,4 +1,4 @@
-"""Bounds that hold anyway."""
+"""Operators that enforce bounds that already hold."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from graphopt_passes.reach import ANY, BOUNDING, CURVES, JOINING, OF_FIRST, reac
 
 
 class EliminateNopClip(OpRule):
-    """Remove `Relu`, `Clip`, `Abs`, and `Min` or `Max` with a constant number, where nothing is out of bounds.
+    """Remove `Relu`, `Clip`, `Abs`, and `Min` or `Max` with a constant, where the operand is within the bounds.
 
-    Of floats: behind a `Sigmoid`, `Softmax` or `Exp`, a square, another bound, or what moves, joins, adds, multiplies
-    or averages numbers that are within the bounds.
+    For floats, after a `Sigmoid`, `Softmax` or `Exp`, a square, another bound, or operators that move, join, add,
+    multiply or average numbers within the bounds.
     """
 
-    # No pattern: what there can be is computed through all that is before it.
+    # No pattern: the range of the operand depends on all operators before it.
     ops = ("Abs", "Clip", "Max", "Min", "Relu")
     sources = tuple(sorted({*BOUNDING, *CURVES, *JOINING, *OF_FIRST}))
     numerics = Numerics.ROUNDING

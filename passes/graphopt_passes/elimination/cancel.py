@@ -1,4 +1,4 @@
-"""Operators that undo each other, or leave their own results as they are."""
+"""Inverse operators in a row, and idempotent operators."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class EliminateDoubleNegation(PatternRule):
 
 
 class EliminateSqueezeUnsqueeze(OpRule):
-    """Remove `Squeeze` and `Unsqueeze` that undo each other, or that have nothing to do.
+    """Remove `Squeeze` and `Unsqueeze` that cancel each other, or that have no effect.
 
-    The first of a pair stays for its other readers, where it has any.
+    The first of a pair stays if it has other readers.
     """
 
-    # No pattern: a single one that has nothing to do goes as well.
+    # No pattern: a single operator without effect is removed as well.
     ops = ("Squeeze", "Unsqueeze")
     peers = {"onnxsim": "fuse_consecutive_squeeze_unsqueeze"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Compare the axes of both, counted in the longer shape."""
+        """Compare the axes of both, counted in the shape of higher rank."""
         value, y = node.operand(0), node.result
         refuse_empty_axes(node)
         if value.has_shape_of(y):
@@ -50,18 +50,18 @@ _ROUNDING = ("Ceil", "Floor", "Round")
 LEAVES: dict[str, tuple[str, ...]] = {
     "Abs": ("Abs",), "Ceil": _ROUNDING, "Floor": _ROUNDING, "Relu": ("Relu",), "Round": _ROUNDING, "Sign": ("Sign",),
 }  # fmt: skip
-"""Each operator with those whose results it leaves as they are."""
+"""Each operator with the operators whose results it does not change."""
 
 
 class EliminateConsecutiveIdempotentOps(OpRule):
-    """Remove the second of two equal operators where it changes nothing, and the first of two `Reshape`.
+    """Remove the second of two idempotent operators in a row, and the first of two `Reshape`.
 
-    `Abs`, `Ceil`, `Floor`, `Relu`, `Round` and `Sign` leave their own results as they are; so do the three rounding
-    operators among each other. A `Reshape` of a `Reshape` reads the input of the first: where its shape has a 0,
-    which copies a dimension of the first result, that dimension is filled in or must be the same in both.
+    `Abs`, `Ceil`, `Floor`, `Relu`, `Round` and `Sign` do not change their own results; the three rounding operators
+    do not change each other's either. A `Reshape` of a `Reshape` reads the input of the first: a 0 in its shape, which
+    copies a dimension of the first result, is replaced by that size, or the dimension must be equal in both.
     """
 
-    # No pattern: what is before is in a table, and for a Reshape the shape decides.
+    # No pattern: a table lists the operators that may precede, and for Reshape the shape decides.
     ops = (*LEAVES, "Reshape")
     sources = (*LEAVES, "Reshape")
     peers = {

@@ -1,4 +1,4 @@
-"""What branches, loops and scans compute or carry along without a use."""
+"""Unused outputs of `If`, `Loop` and `Scan`, and loop-invariant states."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from graphopt.rewrite.inline import Operand, Trim, replace_by, trimmed
 
 
 class EliminateUnusedSubgraphOutputs(OpRule):
-    """Leave out outputs of `If`, `Loop` and `Scan` that nothing reads, and what the bodies compute for them.
+    """Remove unused outputs of `If`, `Loop` and `Scan`, and the nodes of their bodies that only these need.
 
-    A state goes where neither its final value is read nor anything else in the body depends on it.
+    A state is removed if its final value is unused, and nothing else in the body depends on it.
     """
 
     ops = ("If", "Loop", "Scan")
     opsets = "9-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Find the unused ones; a node without any used output is for `eliminate_deadend`."""
+        """Remove unused outputs; a node without any used output is left to `eliminate_deadend`."""
         used = [value is not None and value.uses > 0 for value in node.outputs]
         if not any(used):
             raise Decline
@@ -32,9 +32,9 @@ class EliminateUnusedSubgraphOutputs(OpRule):
 
 
 class EliminateLoopInvariantState(OpRule):
-    """Let the body of `Loop` or `Scan` read the initial value of a state that no round changes.
+    """Remove a state of `Loop` or `Scan` that no iteration changes: the body captures its initial value.
 
-    The final value is the initial one, and a constant is then seen as such inside of the body.
+    The final value is the initial one. If it is constant, it is then known to be so inside the body.
     """
 
     ops = ("Loop", "Scan")
@@ -80,17 +80,16 @@ def _trim_body(node: Node, used: list[bool], rw: Rewriter) -> list[Operand]:
 
 
 def _trim(carried: Carried, gone: Collection[int], nodes: Collection[Node] = ()) -> tuple[Trim, list[Operand]]:
-    """What it takes to leave out some states and results, and the operands that are left."""
+    """The change that removes the states and results `gone` of a body, and the remaining operands."""
     inputs = {carried.first_in + k for k in gone if k < carried.states}
     operands = [value for index, value in enumerate(carried.node.inputs) if index not in inputs]
     return Trim(inputs, [carried.first_out + k for k in gone], nodes), operands
 
 
 def _wanted(carried: Carried, used: Sequence[bool]) -> list[bool]:
-    """The states and results that something depends on.
+    """The states and results that are needed.
 
-    That may be a final value that is read, as `used` says, the condition, a result, or a node that may do more than
-    compute.
+    They are needed by outputs that are `used`, the condition, a needed state or result, or a node with side effects.
     """
     wanted = list(used)
     while True:
@@ -103,12 +102,12 @@ def _wanted(carried: Carried, used: Sequence[bool]) -> list[bool]:
 
 
 def _roots(carried: Carried, wanted: Sequence[bool]) -> list[Value]:
-    """The outputs of a round that stay: the condition, and the states and results that are wanted."""
+    """The outputs of a body that stay: the condition, and the needed states and results."""
     return [*carried.body.outputs[: carried.first_out], *compress(carried.after, wanted)]
 
 
 def _dealt(made: list[Operand], kept: Sequence[bool]) -> list[Operand]:
-    """The outputs that were kept, each in its place."""
+    """The kept outputs at their original indices, None at the others."""
     rest = iter(made)
     return [next(rest) if is_kept else None for is_kept in kept]
 
@@ -119,7 +118,7 @@ def _unneeded(graph: Graph, roots: list[Value]) -> list[Node]:
 
 
 def _needed(graph: Graph, roots: list[Value]) -> tuple[set[Node], set[Value]]:
-    """The nodes of a graph that values depend on, nodes that must stay among them, and all that these read."""
+    """The nodes of a graph that values or nodes with side effects depend on, and all values that these nodes read."""
     nodes: set[Node] = set()
     values: set[Value] = set(roots)
     stack = [v.producer for v in roots if v.producer is not None and v.graph is graph]

@@ -1,4 +1,4 @@
-"""Values that have the same channels: from the operators that make these to those that sum over them."""
+"""Values that share their channels, from the layers that produce these to the layers that sum over them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _UNARY = frozenset(
 )  # fmt: skip
 _BROADCASTING = frozenset(("Add", "Div", "Max", "Min", "Mul", "PRelu", "Sub"))
 POINTWISE = _UNARY | _BROADCASTING
-"""Operators that compute each element from those at the same place."""
+"""Elementwise operators."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a value has its channels.
+    """The channel axis of a value.
 
     Attributes:
         value: the value.
@@ -38,15 +38,15 @@ class Place:
 
 @dataclass(slots=True)
 class Space:
-    """Values with the same channels, which nothing sees but the operators listed here.
+    """Values that share their channels, which no other operators access than those listed here.
 
     Attributes:
-        graph: the graph that all of it is in.
+        graph: the graph that contains all of them.
         channels: the number of channels.
         places: the values.
-        makers: the operators that make the channels.
-        between: those that keep them apart.
-        readers: those that sum over them.
+        makers: the operators that produce the channels.
+        between: the operators that do not mix channels.
+        readers: the operators that sum over the channels.
     """
 
     graph: Graph
@@ -57,7 +57,7 @@ class Space:
     readers: dict[Node, LinearLayer] = field(default_factory=dict)
 
     def explore(self, place: Place) -> None:
-        """Follow the channels of a value to all that makes or reads them; declines where something else sees them."""
+        """Follow a value's channels to all their producers and readers; declines if another operator accesses them."""
         todo = [place]
         while todo:
             at = todo.pop()
@@ -74,7 +74,7 @@ class Space:
                 todo += self._through(user, at, makes=False)
 
     def _through(self, node: Node, at: Place, *, makes: bool) -> list[Place]:
-        """The other values that have the same channels by an operator which makes, or reads, this one."""
+        """The other values that share their channels through a producer or, unless it `makes` the value, a reader."""
         if node.graph is not self.graph:
             raise Decline("{} of an inner or outer graph is in between", node.op)
         if node.op not in LAYERS:
@@ -95,7 +95,7 @@ class Space:
         return []
 
     def _kept(self, node: Node, at: Place) -> list[Place]:
-        """The other values that an operator which keeps channels apart has with this one."""
+        """The other values that share their channels through an operator that does not mix channels."""
         read = KEEPING.get(node.op)
         if read is None or len(node.results) > 1:
             raise Decline("{} is in between", node.op)
@@ -117,7 +117,7 @@ def _of_pointwise(node: Node, at: Place, channels: int) -> list[Place]:
 
 
 def _of_pool(node: Node, at: Place, channels: int) -> list[Place]:
-    """Pools over windows, each of which has an element of the input and counts no padding."""
+    """Read a pool; declines unless every window contains an element of the input, and padding does not count."""
     pool = Pool.of(node)
     spans = zip(pool.before, pool.after, pool.kernel, strict=True)
     if pool.ceil or any(apart != 1 for apart in pool.dilations) or any(max(a, b) >= size for a, b, size in spans):
@@ -149,7 +149,7 @@ def _of_squeeze(node: Node, at: Place, channels: int) -> list[Place]:
 
 
 def _shrunk(node: Node, at: Place, fewer: int) -> list[Place]:
-    """Input and result of an operator that takes some trailing axes away; `at` is one of them."""
+    """Input and result of an operator that removes trailing axes; `at` is one of the two."""
     before = at.rank if at.value is node.operand(0) else at.rank + fewer
     return [Place(node.operand(0), at.axis, before), Place(node.result, at.axis, before - fewer)]
 
@@ -165,4 +165,4 @@ KEEPING: dict[str, Callable[[Node, Place, int], list[Place]]] = {
     "GlobalAveragePool": _plain, "GlobalMaxPool": _plain, "ReduceMean": _of_reduction, "ReduceMax": _of_reduction,
     "Flatten": _of_flatten, "Squeeze": _of_squeeze,
 }  # fmt: skip
-"""Operators that keep channels apart, and make a channel that is the same everywhere one that is so too."""
+"""Operators that do not mix channels, and map uniform channels to uniform ones."""

@@ -1,4 +1,4 @@
-"""Inputs of `Concat` that are empty, and parts of a `Concat` that lie in one of its inputs."""
+"""Empty inputs of `Concat`, and selections from a `Concat` that lie within one of its inputs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 
 
 class EliminateEmptyConcatInputs(OpRule):
-    """Leave inputs of `Concat` out that have size 0 along its axis.
+    """Remove inputs of `Concat` that have size 0 along its axis.
 
-    The others determine the result, its shape included, as long as one of them remains.
+    The others determine the result and its shape, as long as one of them remains.
     """
 
     ops = ("Concat",)
@@ -26,13 +26,13 @@ class EliminateEmptyConcatInputs(OpRule):
 
 
 class EliminatePartOfConcat(OpRule):
-    """Take a part from the one input of a `Concat` that it lies in, instead of from the whole.
+    """Select from an input of a `Concat` instead of its result, where a single input contains the selection.
 
-    `Gather` and `Slice` along the axis of the `Concat`, with constant positions, and `Split` at the very places where
-    the inputs meet. The `Concat` stays for its other readers, where it has any.
+    It applies to `Gather` and `Slice` along the axis of the `Concat`, with constant positions, and `Split` at exactly
+    the boundaries of the inputs. The `Concat` stays if it has other readers.
     """
 
-    # No pattern: a Concat has any number of operands, of which the positions choose one.
+    # No pattern: a Concat has any number of operands, one of which the positions select.
     ops = ("Gather", "Slice", "Split")
     sources = ("Concat",)
     opsets = "2-"
@@ -49,20 +49,20 @@ class EliminatePartOfConcat(OpRule):
 
 
 def _gathered(gather: Gather, concat: Concat) -> Gather:
-    """The positions counted in the one part in which they lie."""
+    """The `Gather` from the input that contains all its positions."""
     positions = gather.positions
     if gather.axis != concat.axis:
         raise Decline
     if not positions.size:
         raise Decline("no position is taken")
-    if positions.min() < 0:  # from the front they need no size: that of the part says whether they exist
+    if positions.min() < 0:  # non-negative positions do not depend on the size of the whole
         positions = gather.from_front()
     part, start = concat.holder(positions.reshape(-1))
     return Gather(part, gather.axis, positions - start)
 
 
 def _sliced(sliced: Slice, concat: Concat) -> Selection:
-    """The same of the one part in which it lies."""
+    """The `Slice` of the input that contains it."""
     if list(sliced.cuts) != [concat.axis]:
         raise Decline
     cut, size = sliced.cuts[concat.axis], sum(concat.sizes)
@@ -76,7 +76,7 @@ def _sliced(sliced: Slice, concat: Concat) -> Selection:
 
 
 def _split(split: Split, concat: Concat) -> tuple[Value, ...]:
-    """The very values that were joined."""
+    """The inputs of the `Concat`, if they equal the outputs of the `Split`."""
     if split.axis != concat.axis:
         raise Decline
     if split.sizes != concat.sizes:

@@ -1,4 +1,4 @@
-"""Copies that leave all elements in their order, or repeat what broadcasting repeats anyway."""
+"""Copies that keep the order of elements, or repeat elements that broadcasting would repeat."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from graphopt_passes.elementwise import EXPANDED, TOGETHER, UNARY
 
 
 class EliminateExpandBeforeBroadcast(OpRule):
-    """Let an operator that broadcasts read what an `Expand` repeats, when another operand has the shape of the result.
+    """Remove an `Expand` before an operator that broadcasts, where another operand has the shape of the result.
 
-    So does a `Tile` along axes of size 1. One that stays for other readers is left to all: to broadcast takes longer
-    than to read what is there.
+    A `Tile` along axes of size 1 likewise. If it would stay for another reader, all readers keep it: broadcasting takes
+    longer than reading the expanded value.
     """
 
     # No pattern: any of the operands may be repeated.
@@ -47,16 +47,16 @@ def _has_other(node: Node, value: Value) -> bool:
 
 
 class EliminateExpandBeforeMatmul(OpRule):
-    """Let a `MatMul` repeat a matrix for each one of a batch, instead of an `Expand`, which copies it.
+    """Remove an `Expand` of a matrix to the batch of a `MatMul`, which broadcasts it without a copy.
 
-    Where the other operand has the batch of the result. PyTorch's `bmm` takes no other than matrices that are expanded.
+    The other operand must have the batch of the result. PyTorch's `bmm` requires expanded matrices.
     """
 
     # No pattern: either operand may be repeated.
     ops = ("MatMul",)
     sources = ("Expand",)
     opsets = "8-"
-    numerics = Numerics.ROUNDING  # of one row times a matrix the kernel is another
+    numerics = Numerics.ROUNDING  # the product of one row and a matrix has another kernel
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         tries, batch = Tries(), node.result.dims()[:-2]
@@ -73,20 +73,20 @@ class EliminateExpandBeforeMatmul(OpRule):
 
 
 _OF_MATRIX = 2
-"""Axes of a matrix."""
+"""The rank of a matrix."""
 
 _BETWEEN_TWO = (
     "Add", "And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Mul", "Or", "Pow", "Sub", "Xor",
 )  # fmt: skip
-"""Without `Div`: an integer that is 0 may be in no result, where that is empty."""
+"""Without `Div`: if the result is empty, an integer divisor of 0 is never used."""
 
 
 class MoveElementwiseBeforeExpand(OpRule):
-    """Compute of each element once what would be computed of all that an `Expand` makes of it.
+    """Move elementwise operators before an `Expand`, so that they compute fewer elements.
 
-    Operators of one operand, those of two whose other one is a number, and `Where` that chooses between numbers. As
-    many operators are left, of which the `Expand` goes where what reads it broadcasts, as attention does to a mask.
-    One that others read is repeated behind each of them where all of these go.
+    It applies to unary operators, to binary ones with a constant number, and to `Where` between numbers. The number of
+    operators stays the same, but the `Expand` can be removed if its readers broadcast, as attention does with a mask.
+    An `Expand` with several readers is duplicated behind each of them if all copies can be removed.
     """
 
     # No pattern: the operators have different numbers of operands.
@@ -111,7 +111,7 @@ class MoveElementwiseBeforeExpand(OpRule):
         return rw.replace(node, [rw.op("Expand", rw.again(node, *inputs), shape)])
 
     def _goes(self, value: Value, most: int = 8) -> bool:
-        """Whether all that reads a value in the end broadcasts it, behind no more than a few operators each."""
+        """Whether all readers of a value broadcast it, directly or after at most `most` operators."""
         if value.output_count or not value.users or not most:
             return False
         return all(self._goes_at(user, value, most) for user in value.users)
@@ -128,7 +128,7 @@ class MoveElementwiseBeforeExpand(OpRule):
         return False
 
     def _is_repeated(self, value: Value, most: int = 8) -> bool:
-        """Whether a value has its shape of an `Expand` alone, which would have to stay for it."""
+        """Whether only an `Expand` gives a value its shape, and so would have to stay."""
         maker = value.producer
         if maker is None or maker.op == "Expand":
             return maker is not None
@@ -137,20 +137,20 @@ class MoveElementwiseBeforeExpand(OpRule):
 
 
 def _check_numbers(node: Node, expanded: Value) -> None:
-    """Decline unless all other operands are constant numbers."""
+    """Decline unless all operands other than `expanded` are constant numbers."""
     for value in node.operands:
         if value is not expanded and (not value.is_const or value.sizes() not in ((), (1,))):
             raise Decline("{} is no constant number", value.name)
 
 
 class ConvertTransposeToReshape(OpRule):
-    """Turn a `Transpose` that only moves axes of size 1 past others into a `Reshape`, which copies nothing.
+    """Replace a `Transpose` that only moves axes of size 1 past others with a `Reshape`, which copies nothing.
 
-    The new shape must be known: sizes that are not fixed stay at their axis, or only one is not fixed.
+    The new shape must be known: dynamic sizes keep their axis, or there is only one.
     """
 
     ops = ("Transpose",)
-    opsets = "9-"  # below, an old model cannot hold a new constant of integers
+    opsets = "9-"  # before, new integer constants are not possible in models of old IR versions
     peers = {"onnxslim": "EliminationTransposeAsReshape"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
@@ -166,9 +166,9 @@ class ConvertTransposeToReshape(OpRule):
 
 
 class ConvertGatherToSqueeze(OpRule):
-    """Turn a `Gather` of the one slice that an axis of size 1 has into a `Squeeze`, which copies nothing.
+    """Replace a `Gather` of the only slice along an axis of size 1 with a `Squeeze`, which copies nothing.
 
-    Exporters take a batch of one image or a value of a stack like this.
+    Exporters select from a batch of one image, or from a stack of one value, like this.
     """
 
     ops = ("Gather",)
@@ -186,7 +186,7 @@ class ConvertGatherToSqueeze(OpRule):
 
 
 def _target(transpose: Transpose) -> tuple[int, ...]:
-    """The sizes that the `Reshape` states: 0 keeps that of an axis, -1 stands for the one that is not fixed."""
+    """The shape operand of the `Reshape`: 0 copies the size of an axis, -1 stands for the only dynamic one."""
     shape = transpose.x.dims()
     dynamic = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int)]
     target: list[int] = []

@@ -1,4 +1,4 @@
-"""Nodes, initializers and functions that nothing reads."""
+"""Unused nodes, initializers and functions."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from graphopt.rewrite.waiting import FUNCTIONS
 
 
 class EliminateDeadend(GraphPass):
-    """Remove nodes whose outputs nothing reads, with all that only they read.
+    """Remove nodes whose outputs are unused, and all nodes that only these need.
 
-    A node that may do more than compute its outputs stays: an unknown operator, or a body that has one. So do those of
-    a graph without outputs, which no runtime loads when it is empty.
+    Nodes that may have side effects stay: unknown operators, and control flow that contains one. So do the nodes of a
+    graph without outputs, since no runtime loads an empty graph.
     """
 
     peers = {
@@ -22,7 +22,7 @@ class EliminateDeadend(GraphPass):
     }
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
-        """Go through the graph from its end, so that one sweep is enough."""
+        """Visit nodes in reverse order, so that one sweep is enough."""
         for node in reversed(graph.listed()):
             if node.removed:
                 continue
@@ -39,10 +39,10 @@ class EliminateDeadend(GraphPass):
 
 
 class EliminateUnusedInitializer(GraphPass):
-    """Remove initializers that nothing reads.
+    """Remove unused initializers.
 
-    Those that a caller can override stay, as part of the interface, and so do those that quantization notes or training
-    information mention.
+    Overridable initializers stay, as part of the interface, as do those named by quantization annotations or training
+    information.
     """
 
     peers = {"onnxoptimizer": "eliminate_unused_initializer", "onnxscript": "RemoveUnusedNodesPass"}
@@ -54,9 +54,9 @@ class EliminateUnusedInitializer(GraphPass):
 
 
 class EliminateUnusedFunction(GraphPass):
-    """Remove model-local functions that nothing calls, neither the graphs nor a function that is called.
+    """Remove model-local functions that neither a graph nor another used function calls.
 
-    A model whose graph is empty is there for its functions, which stay.
+    The functions of a model with an empty graph stay: it is a library.
     """
 
     needs = ((FUNCTIONS,),)
@@ -80,5 +80,5 @@ class EliminateUnusedFunction(GraphPass):
 
 
 def _is_library(model: Model) -> bool:
-    """Whether a model computes nothing itself: its functions are for others to call."""
+    """Whether a model has an empty graph, and exists for its functions."""
     return not len(model.graph) and not model.graph.outputs

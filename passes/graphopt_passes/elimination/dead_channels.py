@@ -1,4 +1,4 @@
-"""Channels that hold one number at every position, or that have no use."""
+"""Channels that are constant over all positions, or unused."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from graphopt_passes.elimination.negligible import SAMPLED
 
 
 class EliminateDeadChannels(GraphPass):
-    """Remove channels that are constant because their whole filter is zero, and those that are not read.
+    """Remove channels that are constant because their filter is all zero, and channels that no reader uses.
 
-    A filter of zeros in a `Conv`, `ConvTranspose`, `Gemm` or `MatMul` makes its bias, at every position; activations,
-    pools and sums of such channels are constant as well. Where they end in convolutions and matrix products, what
-    they add there becomes part of the bias, and they go: from the operators that made them, from depthwise
-    convolutions on the way, and from the weights that read them. Where the reader pads with zeros only a channel of
-    zeros can go. Channels that the weights of all readers multiply with zero go too, whatever they hold.
+    A zero filter in a `Conv`, `ConvTranspose`, `Gemm` or `MatMul` outputs its bias at every position; activations,
+    pools and sums of such channels are constant as well. If all readers are convolutions and matrix products, the
+    channels' contribution is added to their bias, and the channels are removed: from the operators that produce them,
+    from depthwise convolutions in between, and from the weights that read them. If a reader pads with zeros, only zero
+    channels can be removed. Channels whose weights in all readers are zero are removed whatever they hold.
 
-    The number of channels stays divisible by the power of two, up to 16, that it was divisible by, so that no block
-    of a blocked layout is broken; some dead channels stay for that, and at least one such block does.
+    The number of channels stays divisible by the power of two, up to 16, that divided it before, so that blocked
+    layouts keep whole blocks; some dead channels stay for that, and at least one block.
 
-    An infinite or NaN activation that met a filter of zeros gave NaN, and gives a number now. The model's metadata
-    says how many channels were removed.
+    An infinite or NaN activation times a zero filter gave NaN, and does not any more. The model's metadata says how
+    many channels were removed.
     """
 
     ops = LAYERS
@@ -45,7 +45,7 @@ class EliminateDeadChannels(GraphPass):
 
 
 def _suspects(node: Node) -> Iterator[tuple[Value, int, LinearLayer]]:
-    """The result of a layer when it has dead channels, its input when some are not read; each with their number."""
+    """A layer's result if it has dead channels, and its input if some are unread, each with its number of channels."""
     tensor = None if node.removed else node.operand(1).constant_tensor
     if tensor is None or not tensor.may_hold_zero(SAMPLED):
         return

@@ -1,4 +1,4 @@
-"""Initializers that hold the same."""
+"""Equal initializers."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from graphopt.rewrite.legality import is_visible
 Layout = tuple[int, tuple[int, ...]]
 
 _SMALL = 1 << 12
-"""Tensors up to this many bytes are compared as a whole at once."""
+"""Tensors up to this many bytes are compared in full at once."""
 _SHORT = 1 << 10
-"""Bytes of a list that says sizes, axes or positions, and is no table."""
+"""Most bytes of a list of sizes, axes or positions; a longer one is a table."""
 _INTEGERS = (TensorProto.INT64, TensorProto.INT32)
 
 
 class EliminateDuplicateInitializer(GraphPass):
-    """Let equal initializers be one; bodies read those of the graphs around them.
+    """Merge equal initializers; bodies capture those of enclosing graphs.
 
-    Equal means the same element type, dimensions and bytes, so 0.0 and -0.0 differ and every element type works. Only
-    initializers that share type and dimensions with another are read. Those that a caller can override and those that
-    are outputs stay, and so do short lists of integers in a body: shape inference reads none of the graphs around it,
-    and what such a list sizes may need a size that is known.
+    Equal means the same element type, dimensions and bytes, so 0.0 and -0.0 differ, and every element type works. Only
+    initializers that share type and dimensions with another are read. Overridable initializers and graph outputs stay,
+    as do short integer lists in a body: shape inference does not read captured initializers, and a shape may depend on
+    such a list.
     """
 
     peers = {
@@ -44,14 +44,14 @@ class EliminateDuplicateInitializer(GraphPass):
 
 
 def _by_layout(graph: Graph) -> dict[Layout, list[Value]]:
-    """The initializers of a graph that may be merged, those that must stay first."""
+    """The initializers of a graph that may be merged, by layout; those that must stay come first."""
     groups: dict[Layout, list[Value]] = {}
     outputs = False
     for value in graph.values.values():
         tensor = value.tensor
         if not tensor:
             continue
-        # An output stays, but others may give way to it.
+        # An output stays, but others may be replaced by it.
         is_output = value.output_count > 0 and value.is_const and value.name not in value.graph.annotated
         if is_output or not value.is_anchored:
             layout, outputs = (tensor.dtype, tensor.dims), outputs or is_output
@@ -79,7 +79,7 @@ def _merge(graph: Graph, scopes: dict[Graph, dict[Layout, list[Value]]], rw: Rew
 
 
 def _distinct(own: list[Value], above: list[Value], rw: Rewriter) -> list[Value]:
-    """Merge initializers of one layout into equal ones; returns those that are left."""
+    """Merge equal initializers of one layout; returns the distinct ones."""
     probes: dict[Hashable, list[Value]] = {}
     for value in (*above, *own):
         probes.setdefault(_probe(value), []).append(value)
@@ -104,11 +104,11 @@ def _distinct(own: list[Value], above: list[Value], rw: Rewriter) -> list[Value]
 
 
 def _may_be_sizes(value: Value) -> bool:
-    """Whether an initializer is a short list of integers, or one: sizes, axes, positions."""
+    """Whether an initializer is an integer or a short list of them: sizes, axes, positions."""
     tensor = value.tensor
     return tensor is not None and tensor.dtype in _INTEGERS and len(tensor.dims) <= 1 and tensor.nbytes <= _SHORT
 
 
 def _probe(value: Value) -> Hashable:
-    """A few bytes of a large tensor: weights of one layer seldom begin and end as those of another do."""
+    """A few bytes of a large tensor: weights of different layers seldom share their first and last bytes."""
     return value.tensor.sample() if value.tensor is not None and value.tensor.nbytes > _SMALL else b""

@@ -1,4 +1,4 @@
-"""Cells of a convolution's kernel that only ever see padding."""
+"""Kernel elements of a convolution that only multiply padding."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter
 
 
 class EliminatePaddedKernelCells(OpRule):
-    """Leave out the border cells of a `Conv`'s kernel that lie in the padding wherever the window stands.
+    """Crop border elements of a `Conv`'s kernel that lie in the padding at every position of the window.
 
-    A 3x3 kernel whose cells are 24 apart, over an image of 14x14, sees the image with its middle cell only: it is a 1x1
-    kernel. Networks for segmentation have these when their input is small.
+    For example, a 3x3 kernel of dilation 24 on a 14x14 image multiplies the image with its center only: it is a 1x1
+    kernel. Segmentation networks have these if their input is small.
     """
 
     ops = ("Conv",)

@@ -1,4 +1,4 @@
-"""How much a small change is magnified on its way: by constants that values are multiplied with."""
+"""Bounds on how much later operators magnify a small change, by multiplying with constants."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from graphopt.records import dataclass
 from graphopt_passes.elementwise import MOVES
 
 MOST = float(np.finfo(np.float32).eps) ** -2
-"""Products of constants below this leave what is negligible negligible."""
+"""Largest product of constants at which a negligible change stays negligible."""
 
 _STEPS = 500
-"""Values on the way that are looked at, at most."""
+"""Most values that are visited."""
 
 _POINTWISE = frozenset(
     ("Relu", "Clip", "LeakyRelu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Elu", "Selu", "Celu", "Softplus",
@@ -27,51 +27,51 @@ _POINTWISE = frozenset(
      "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Resize", "Upsample", "Pad", "Exp", "Sin", "Cos", "Softmax",
      "com.microsoft::QuickGelu", "com.microsoft::FastGelu", "com.microsoft::Gelu")
 )  # fmt: skip
-"""Operators that change by about as much as their first input does where that is near zero, and keep channels apart."""
+"""Operators of slope about 1 near zero in their first input, which do not mix channels."""
 
 _MOVING = MOVES | {"ReduceMean", "ReduceMax", "ReduceMin"}
-"""Operators that change no more than their first input does, and may move channels."""
+"""Operators whose result changes no more than their first input, and which may move channels."""
 
 _JUMPING = frozenset(
     ("Sign", "Ceil", "Floor", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal", "Not", "NonZero", "Mod",
      "Cast", "Shrink", "NonMaxSuppression")
 )  # fmt: skip
-"""Operators that jump at zero."""
+"""Operators that are discontinuous at zero."""
 
 _STEEP = frozenset(
     ("Reciprocal", "Log", "Sqrt", "Pow", "ReduceLogSum", "ArgMax", "ArgMin", "TopK", "Hardmax", "Unique", "IsInf",
      "IsNaN", "LpNormalization", "MeanVarianceNormalization", "DynamicQuantizeLinear",
      "com.microsoft::DynamicQuantizeMatMul")
 )  # fmt: skip
-"""Operators that are steep at zero, divide by the magnitude of all there is, or for which it may matter what is the
-largest there."""
+"""Operators that are steep at zero, divide by the magnitude of their whole operand, or depend on the position of its
+largest element."""
 
 _DECIDING = "ai.onnx.ml"
-"""The domain of operators that compare with thresholds of their own, or divide by the magnitude of all there is."""
+"""The domain of operators that compare with thresholds, or divide by the magnitude of their whole operand."""
 
 _WITH_EPSILON = {
     "InstanceNormalization": 1e-5, "LayerNormalization": 1e-5, "GroupNormalization": 1e-5, "RMSNormalization": 1e-5,
     "SimplifiedLayerNormalization": 1e-5, "SkipLayerNormalization": 1e-12, "SkipSimplifiedLayerNormalization": 1e-12,
     "GroupNorm": 1e-5, "SkipGroupNorm": 1e-5, "BranchwiseRMSNorm": 1e-5,
 }  # fmt: skip
-"""Operators that divide by a magnitude to which they add this, where they state nothing else."""
+"""Operators that divide by a magnitude plus an epsilon, with its default."""
 
 _LEAST_EPSILON = 1e-24
-"""Beside that square magnitudes below the largest negligible weight, 1e-31, do not count."""
+"""Least epsilon beside which squared magnitudes below the largest negligible weight, 1e-31, do not matter."""
 
 _JOINING = frozenset(("Add", "Sub", "Sum", "Mean", "Max", "Min"))
 _TAKING_IN = _JOINING | {"Where", "Concat", "Pad", "ScatterElements", "ScatterND"}
-"""Operators whose constant operands are among what they give, or added to it."""
+"""Operators whose result contains their constant operands, or their sum with others."""
 _BOUNDED = frozenset(("Sigmoid", "HardSigmoid", "Tanh", "Erf", "Softmax", "Sin", "Cos"))
 _WITH_BIAS = frozenset(("Conv", "com.microsoft::FusedConv", "ConvTranspose", "Gemm", "com.microsoft::FusedGemm"))
 _RECURRENT = frozenset(("LSTM", "GRU", "RNN"))
 _ORDINARY = 4.0
-"""Weights up to this are those of layers that keep the magnitude of what they compute."""
+"""Weights up to this are assumed to keep the magnitude of activations."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """A value on the way, what it was multiplied with so far, and whether it was summed up with others."""
+    """A value to visit, the gain up to it, and whether the change was added to other values."""
 
     value: Value
     gain: float
@@ -79,17 +79,17 @@ class _Way:
 
 
 def refuse_magnified_after(node: Node, lost: float, *, summed: bool, factor: float = 1.0, most: float = MOST) -> None:
-    """Decline where a small change of what a linear operator computes may become a large one.
+    """Decline if later operators may magnify a small change in the result of a linear operator.
 
-    Every way is followed until constants that are far larger are added, or to where the graph ends.
+    Every path is followed until far larger constants are added, or to the end of the graph.
 
     Args:
         node: the operator.
-        lost: by how much its output changes for activations of magnitude 1.
-        summed: whether it is a change beside far larger terms, which are zero where all that they weigh is: an
-            operator on the way that is not known may magnify it, but none that tells zero from next to zero.
-        factor: what the operator itself multiplies with besides.
-        most: by how much it may be magnified.
+        lost: the change of its output for activations of magnitude 1.
+        summed: whether the change is added to far larger terms, which vanish only if all their activations are zero:
+            then unknown operators are allowed on a path, but none that distinguishes zero from nearly zero.
+        factor: an additional factor of the operator itself.
+        most: the largest gain allowed.
     """
     first = max(1.0, factor, _of_activation(node))
     if not first <= most:
@@ -106,7 +106,7 @@ def refuse_magnified_after(node: Node, lost: float, *, summed: bool, factor: flo
 
 
 def _through(way: _Way, user: Node, lost: float, most: float, *, summed: bool) -> list[_Way]:
-    """Where a change goes on to from a reader of a value: nowhere when it vanishes there."""
+    """The next values that a change reaches through a reader; none if it vanishes there."""
     value = way.value
     if user.graph is not value.graph:
         raise Decline("{} is read in an inner graph, where nothing is followed", value.name)
@@ -129,7 +129,7 @@ def _through(way: _Way, user: Node, lost: float, most: float, *, summed: bool) -
 
 
 def _is_steep(user: Node, value: Value) -> bool:
-    """Whether a reader makes what is next to zero something else than zero."""
+    """Whether a reader may map nearly zero values far from its result at zero."""
     name = user.op.rpartition("::")[2]
     if name in _WITH_EPSILON:
         return not float(user.attr("epsilon", _WITH_EPSILON[name])) >= _LEAST_EPSILON
@@ -139,7 +139,7 @@ def _is_steep(user: Node, value: Value) -> bool:
 
 
 def _added(node: Node) -> np.ndarray[Any, Any]:
-    """The magnitudes of the constants that an operator adds to its result; a single 0 where it adds none."""
+    """The magnitudes of the constants that an operator adds to its result; a single 0 if it adds none."""
     added: np.ndarray[Any, Any] | None = None
     if node.op == "BatchNormalization":
         with suppress(Decline):
@@ -154,7 +154,7 @@ def _added(node: Node) -> np.ndarray[Any, Any]:
 
 
 def _factor(user: Node, value: Value) -> float:
-    """By how much a reader magnifies a value; declines where that is not known."""
+    """The factor by which a reader magnifies a value; declines if it is unknown."""
     is_first = value in user.inputs[:1]
     if user.op in _POINTWISE or user.op in _MOVING:
         if not is_first and user.op != "Concat":
@@ -181,7 +181,7 @@ def _factor(user: Node, value: Value) -> float:
 
 
 def _slope(user: Node) -> float:
-    """By how much an activation magnifies what is near zero, at most; 1 where that is less."""
+    """The largest slope of an activation near zero, but at least 1."""
     slopes = [1.0]
     if user.op in ("HardSigmoid", "Elu", "LeakyRelu"):
         slopes.append(abs(float(user.attr("alpha", 1.0))))
@@ -192,14 +192,14 @@ def _slope(user: Node) -> float:
 
 
 def _of_activation(node: Node) -> float:
-    """By how much the activation of a fused operator may magnify: as much as a parameter of it."""
-    alpha = node.attr("activation_alpha", 0.0)  # recurrent operators have one for each of their activations
+    """An upper bound of the slope of a fused activation: its largest parameter."""
+    alpha = node.attr("activation_alpha", 0.0)  # recurrent operators have one per activation
     given = (*(node.attr("activation_params") or ()), *(alpha if isinstance(alpha, tuple) else (alpha,)))
     return max((abs(float(number)) for number in given), default=0.0)
 
 
 def _of_linear(user: Node, value: Value) -> float:
-    """What a linear operator multiplies a value with, or adds it with; declines where that is not known."""
+    """The largest factor of a value in a linear operator, as data or as bias; declines if it is unknown."""
     factors = []
     if user.op in _WITH_BIAS and value in user.inputs[2:]:
         factors.append(abs(float(user.attr("beta", 1.0))))
@@ -211,12 +211,12 @@ def _of_linear(user: Node, value: Value) -> float:
 
 
 def _is_power(exponents: np.ndarray[Any, Any]) -> bool:
-    """Whether these take what is next to zero nearer to it, negative numbers too: 1, 2, 3 and so on."""
+    """Whether powers with these exponents keep small numbers small, negative ones included: 1, 2, 3 and so on."""
     return bool(exponents.size and (exponents >= 1).all() and (exponents == np.floor(exponents)).all())
 
 
 def _largest_weight(user: Node, value: Value) -> float:
-    """The largest weight that a linear operator multiplies a value with; declines where that is not known."""
+    """The largest weight that a linear operator multiplies a value with; declines if it is unknown."""
     if user.op in _RECURRENT or user.op == "BatchNormalization":
         raise Decline
     for index in WEIGHED.get(user.op, ()):
@@ -229,9 +229,9 @@ def _largest_weight(user: Node, value: Value) -> float:
 
 
 def _limit(value: Value, depth: int = 4) -> float:
-    """The largest magnitude that a value can have; declines where that is not known.
+    """An upper bound of a value's magnitude; declines if none is known.
 
-    A default that a caller may override tells only that it is enormous, where it is.
+    The default of an overridable initializer only counts if it exceeds `MOST`.
     """
     if value.tensor is not None:
         limit = float(_floats(value).max(initial=0.0))
@@ -259,11 +259,11 @@ def _limit(value: Value, depth: int = 4) -> float:
 _KEEPING = frozenset(("Relu", "Identity", "Dropout", "AveragePool", "GlobalAveragePool", "MaxPool", "GlobalMaxPool"))
 
 _LARGEST = float(np.finfo(np.float32).max)
-"""What `Clip` keeps within where it states no bound."""
+"""The default bound of `Clip`."""
 
 
 def _least(value: Value) -> float:
-    """The least magnitude of constants; declines where they are not known, or one is zero."""
+    """The least magnitude of constants; declines if they are unknown, or one is zero."""
     array = _floats(value)
     if not array.size or not array.min() > 0:
         raise Decline
@@ -271,7 +271,7 @@ def _least(value: Value) -> float:
 
 
 def _floats(value: Value) -> np.ndarray[Any, Any]:
-    """The magnitudes of constant floats, or of a default; declines where they are neither, or no floats."""
+    """The magnitudes of constant floats, or of an overridable default; declines for other values."""
     array = value.tensor.array() if value.tensor is not None else value.array()
     if array.dtype.kind != "f":
         raise Decline
@@ -279,10 +279,10 @@ def _floats(value: Value) -> np.ndarray[Any, Any]:
 
 
 def refuse_magnified_before(node: Node, index: int, most: float = MOST) -> float:
-    """Decline where the activations that an operator multiplies with its weights, operand `index`, may be enormous.
+    """Decline if the activations that an operator multiplies with its weights, operand `index`, may be enormous.
 
     Returns:
-        How large they may be for inputs of magnitude 1, of what is known.
+        Their largest magnitude for inputs of magnitude 1, as far as known.
     """
     ways = [(node.operand(1 if index == 0 else 0), 1.0)]
     seen: set[Value] = set()
@@ -307,7 +307,7 @@ def refuse_magnified_before(node: Node, index: int, most: float = MOST) -> float
 
 
 def _taken_in(maker: Node) -> float:
-    """The largest magnitude of the constants that an operator gives among the others."""
+    """The largest magnitude of the constants that an operator's result contains."""
     if maker.op not in _TAKING_IN:
         return 0.0
     given = [value.array() for value in maker.operands if value.is_const]
@@ -315,7 +315,7 @@ def _taken_in(maker: Node) -> float:
 
 
 def _growth(maker: Node, source: Value) -> float:
-    """By how much an operator magnifies what it reads beyond what layers do; 1 where that is not known."""
+    """The factor by which an operator magnifies a value beyond ordinary layers; 1 if unknown."""
     try:
         return max(1.0, _factor(maker, source) / _ORDINARY)
     except Decline:

@@ -1,4 +1,4 @@
-"""Names of nodes."""
+"""Unique node names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphopt.rewrite import Graph, GraphPass, Rewriter
 class SetUniqueNameForNodes(GraphPass):
     """Give every node a name that no other node of the model has.
 
-    Nodes that have one keep it. Not part of any level; runs when it is named.
+    Names that are unique already stay. The pass is not part of any level; it runs only if named.
     """
 
     default = False

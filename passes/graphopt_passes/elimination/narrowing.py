@@ -1,4 +1,4 @@
-"""Operators for fewer channels, in place of those some of whose channels are constant or not read."""
+"""Rewriting operators for fewer channels, where some are constant or unread."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from graphopt.rewrite import Decline, Rewriter
 from graphopt_passes.elimination.channels import POINTWISE, Place, Space
 
 _BLOCK = 16
-"""The largest block of channels that kernels work on at once."""
+"""The largest channel block of kernels."""
 
 
 def narrow(value: Value, channels: int, layer: LinearLayer, rw: Rewriter) -> set[Value]:
-    """Remove channels that a layer makes or reads, with all that makes and reads them; declines where all stay.
+    """Remove channels that a layer produces or reads from all their producers and readers; declines if all stay.
 
-    Returns the values with the same channels, which need not be looked at again.
+    Returns the values that share the channels, which need not be visited again.
     """
     space = Space(layer.node.graph, channels)
     space.explore(Place(value, layer.axis, layer.rank))
     numbers = _Numbers(space)
     kept = _kept(space, numbers)
-    rw.enter(space.graph)  # what is written anew has names of its own, not those of the node that was looked at
+    rw.enter(space.graph)  # new nodes get their own names, not names derived from the visited node
     _Writer(space, numbers, kept, rw).write()
     rw.add_to_metadata(REMOVED_KEY, channels - len(kept))
     return set(space.places)
 
 
 class _Numbers:
-    """For the values of a space the number that each channel holds, and whether it is known to hold that everywhere."""
+    """For each value of a space, the number in each channel, and whether the channel is known to be uniform."""
 
     def __init__(self, space: Space) -> None:
         self.space = space
@@ -61,7 +61,7 @@ class _Numbers:
             return _finite(numbers.astype(layer.weight.dtype), known)
 
     def _of_pointwise(self, node: Node) -> tuple[np.ndarray, np.ndarray]:
-        """Compute an operator for one position: the runtime does, as it will for the model."""
+        """Evaluate an operator at one position in the runtime, which will also run the model."""
         at = self.space.places[node.result]
         shape = [1] * at.rank
         shape[at.axis] = self.space.channels
@@ -77,7 +77,7 @@ class _Numbers:
                 operands[value] = Tensor.from_array(self.known[value][0].reshape(shape))
         try:
             result = run([node], [node.result], operands)[node.result].array()
-        except Exception as error:  # the runtime raises many kinds
+        except Exception as error:  # the runtime raises exceptions of many types
             raise Decline("{} cannot be computed ahead ({})", node.op, type(error).__name__) from error
         found = result.reshape(-1)
         if node.op == "Mul":
@@ -91,7 +91,7 @@ def _finite(numbers: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _kept(space: Space, numbers: _Numbers) -> np.ndarray:
-    """The channels that stay, in order; declines where all do."""
+    """The channels that stay, in order; declines if all stay."""
     channels = space.channels
     gone = np.full(channels, bool(space.readers))
     for layer in space.readers.values():
@@ -107,7 +107,7 @@ def _kept(space: Space, numbers: _Numbers) -> np.ndarray:
 
 
 def _free(layer: LinearLayer, number: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """The channels that a reader can do without."""
+    """The channels that a reader does not need."""
     zero = known & (number == 0)
     constant = known if layer.is_uniform() and _has_bias(layer) else zero
     assert layer.read is not None
@@ -117,7 +117,7 @@ def _free(layer: LinearLayer, number: np.ndarray, known: np.ndarray) -> np.ndarr
 
 
 def _has_bias(layer: LinearLayer) -> bool:
-    """Whether the operator can add constants: it has a place for them, and what is there now is constant."""
+    """Whether the operator has a bias operand, or can get one, and its present bias is constant."""
     with suppress(Decline):
         layer.bias()
         return layer.node.op != "MatMul" or layer.rank == 2
@@ -126,7 +126,7 @@ def _has_bias(layer: LinearLayer) -> bool:
 
 @dataclass(slots=True)
 class _Writer:
-    """Writes the operators of a space for the channels that stay."""
+    """Rewrites the operators of a space for the channels that stay."""
 
     space: Space
     numbers: _Numbers
@@ -134,7 +134,7 @@ class _Writer:
     rw: Rewriter
 
     def write(self) -> None:
-        """Replace one reader after the other, with the operators that it is the first to need."""
+        """Replace the readers in order, after writing the operators that each needs and that are not written yet."""
         space = self.space
         made: dict[Value | None, Value] = {}
         rows = {node: self._added(layer) for node, layer in space.readers.items()}
@@ -145,7 +145,7 @@ class _Writer:
             self.rw.replace(node, [self._reader(space.readers[node], made[node.operand(0)], rows[node])], detail)
 
     def _needed(self, value: Value, made: dict[Value | None, Value]) -> list[Node]:
-        """The operators of the space that a value depends on and that are not written yet, in order."""
+        """The operators of the space that a value depends on and that are not written yet, in topological order."""
         found: set[Node] = set()
         todo = [value]
         while todo:
@@ -172,7 +172,7 @@ class _Writer:
         return self.rw.op(node.op_type, *operands, **attrs, name=node.name)
 
     def _operand(self, value: Value | None, at: Place | None, made: dict[Value | None, Value]) -> Value | None:
-        """What stands for an operand: the narrow value, or the part of a constant that belongs to what stays."""
+        """The replacement of an operand: the narrow value, or a constant restricted to the channels that stay."""
         if value in made:
             return made[value]
         if value is None or value.array().size <= 1 or value.dtype not in FLOAT_TYPES:
@@ -184,7 +184,7 @@ class _Writer:
         return self.rw.constant(np.take(value.array(), self.kept, axis), like=value)
 
     def _added(self, layer: LinearLayer) -> np.ndarray | None:
-        """The new bias of a reader, None where what goes adds nothing."""
+        """The new bias of a reader; None if the removed channels contribute nothing."""
         numbers, _ = self.numbers.known[layer.node.operand(0)]
         gone = np.setdiff1d(np.arange(self.space.channels), self.kept)
         added = layer.added(numbers, gone[~layer.unread()[gone]])

@@ -1,4 +1,4 @@
-"""Weights so small that they cannot matter: denormal ones, and those whose products are."""
+"""Negligible weights: denormals, and weights whose products are denormal."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from graphopt.rewrite import Decline, GraphPass, Numerics, Rewriter
 from graphopt_passes.elimination.magnitude import refuse_magnified_after, refuse_magnified_before
 
 SAMPLED = 1 << 22
-"""Weights in files are read in full up to this many bytes, and above where a sample has a negligible one."""
+"""External weights are read in full up to this many bytes, and above that only if a sample has a negligible one."""
 
 
 @lru_cache
 def threshold(dtype: np.dtype[Any]) -> float:
-    """Below this a weight is negligible: products with activations as small as the machine epsilon are denormal."""
+    """Weights below this are negligible: products with activations as small as the machine epsilon are denormal."""
     info = np.finfo(dtype)
     return float(info.smallest_normal) / float(info.eps)
 
 
 def has_negligible(value: Value | None, most_read: int | None = None) -> bool:
-    """Whether a constant of float or double has a negligible element; of more bytes than so in a file some are read."""
+    """Whether a float or double constant has a negligible element; beyond `most_read` external bytes, in a sample."""
     tensor = value.constant_tensor if value is not None else None
     return tensor is not None and bool(tensor.figure(("negligible", most_read), lambda: _reaches(tensor, most_read)))
 
@@ -36,29 +36,27 @@ def _reaches(tensor: Tensor, most_read: int | None) -> bool:
 
 
 class EliminateNegligibleWeights(GraphPass):
-    """Set weights to zero that are so small that they cannot matter, denormal ones above all.
+    """Set weights to zero that are so small that they cannot matter, in particular denormals.
 
     Batch normalization folded into convolutions, and training, leave weights that are denormal, or so small that their
-    products with ordinary activations are. Many processors take a hundred times as long for each. Of the constant
-    float and double weights of `Conv`, `ConvTranspose`, `Gemm`, `MatMul` and of the scale of `BatchNormalization`
-    those go whose magnitude is below the smallest normal number over the machine epsilon: 9.9e-32 for float, 1e-292
-    for double.
+    products with ordinary activations are. Many processors take a hundred times as long for each. Constant float and
+    double weights of `Conv`, `ConvTranspose`, `Gemm` and `MatMul`, and scales of `BatchNormalization`, are set to zero
+    if their magnitude is below (smallest normal number) / (machine epsilon): 9.9e-32 for float, 1e-292 for double.
 
-    The output that a removed weight belongs to changes by at most the sum of the magnitudes of the weights removed
-    from its row times the largest magnitude of the input. Beside that absolute bound one of two things must hold.
-    Either the sum is at most the square of the epsilon (1.4e-14 for float) times the bias of that output. Or nothing
-    that reads the output magnifies it: the constants it is multiplied with on the way, to where constants that much
-    larger are added or the graph ends, stay below the inverse of that square; no operator on the way tells zero from
-    next to zero, for the larger weights of a row may all meet zeros; and none is one of which nothing is known unless
-    such weights stay. In front of the operator the activations must not have been multiplied with more than that
-    either.
+    An output changes by at most (sum of the magnitudes of the weights removed from its row) * (largest magnitude of the
+    input). In addition to that absolute bound, one of two conditions must hold. Either the sum is at most epsilon^2
+    (1.4e-14 for float) times the bias of that output. Or no later operator magnifies the change: up to where constants
+    larger by that ratio are added, or the graph ends, the product of the constants that multiply it stays below
+    1 / epsilon^2; no operator on the path distinguishes zero from nearly zero, since all activations of the row's
+    larger weights may be zero; and unknown operators are allowed only if larger weights stay in the row. The
+    activations before the operator must not have been magnified by more than 1 / epsilon^2 either.
 
-    A negligible bias goes where all weights of its output are zero, for it is all that the output is then, and what
-    reads it multiplies with it; beside ordinary weights it costs nothing and stays.
+    A negligible bias is removed if all weights of its output are zero, since the output then equals the bias, and its
+    readers multiply with it; beside ordinary weights it costs nothing, and stays.
 
-    An infinite activation that meets a removed weight gives NaN where it gave an infinity, as it does when the runtime
-    flushes denormals to zero by itself (docs/adr/0015-negligible-weights.md). Numbers and NaN are as before, within
-    the bound. The model's metadata says how many weights were removed.
+    An infinite activation times a removed weight gives NaN instead of an infinity, as it does when the runtime flushes
+    denormals to zero (docs/adr/0015-negligible-weights.md). Finite results and NaN are as before, within the bound. The
+    model's metadata says how many weights were removed.
     """
 
     ops = tuple(WEIGHED)
@@ -80,7 +78,7 @@ class EliminateNegligibleWeights(GraphPass):
 
 
 def _eliminate(node: Node, index: int, rw: Rewriter) -> None:
-    """Set the negligible weights at an input of an operator to zero; declines where none of them may go."""
+    """Set the negligible weights at an input of an operator to zero; declines if none may be removed."""
     weight = node.operand(index)
     if weight.is_output or any(user.op not in WEIGHED for user in weight.users):
         raise Decline("{} is read by others too", weight.name)
@@ -96,7 +94,7 @@ def _eliminate(node: Node, index: int, rw: Rewriter) -> None:
 
 
 def _eliminate_bias(node: Node, rw: Rewriter) -> None:
-    """Set the negligible biases of an operator to zero where they are all of its result."""
+    """Set the negligible biases of an operator to zero for outputs whose weights are all zero."""
     shift, layer = node.operand(2), LinearLayer.of(node)
     array, added = shift.array(), layer.bias()
     removed = layer.dead() & (added != 0) & (np.abs(added) < threshold(array.dtype))
@@ -112,15 +110,15 @@ def _eliminate_bias(node: Node, rw: Rewriter) -> None:
 
 
 def _note(rw: Rewriter, count: int, bound: float) -> None:
-    """Say in the last event how many weights went and what that may change, and in the model how many in all."""
+    """Record the number of weights and the error bound in the last event, and the total number in the model."""
     rw.amend(zeroed=count, bound=bound)
     rw.add_to_metadata(ZEROED_KEY, count)
 
 
 def _steady(node: Node, index: int, rows: Rows, removed: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The outputs that can do without weights: a bias is far above them, or nothing magnifies what they make.
+    """The outputs whose weights may be removed: their bias is far larger, or no reader magnifies the change.
 
-    Declines where there is none of which some would go.
+    Declines if no output remains from which weights would be removed.
     """
     refuse_magnified_before(node, index)
     square = float(np.finfo(rows.array.dtype).eps) ** 2

@@ -1,4 +1,4 @@
-"""Arithmetic with the neutral element."""
+"""Arithmetic with a neutral element."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ NEUTRAL: dict[str, tuple[float | bool, bool]] = {
     "And": (True, _EITHER), "Or": (False, _EITHER), "Xor": (False, _EITHER),
     "BitwiseOr": (0, _EITHER), "BitwiseXor": (0, _EITHER), "BitShift": (0, _RIGHT),
 }  # fmt: skip
-"""Each operator with its neutral element, and the side that this stands on."""
+"""Each operator with its neutral element, and the operand that holds it."""
 
 _EXACT_POWERS = FLOAT_TYPES | {TensorProto.INT32}
-"""Runtimes compute powers of 64-bit integers in double precision, so that only these are exact to begin with."""
+"""Types whose powers are exact: runtimes compute those of 64-bit integers in double precision."""
 
 
 class NeutralElement(OpRule):
-    """Remove an operator of two operands one of which is its neutral element."""
+    """Remove a binary operator one of whose operands is its neutral element."""
 
     constant = True
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Keep the other operand, where broadcasting with the neutral one does not enlarge it."""
+        """Return the other operand, if broadcasting with the neutral one does not enlarge it."""
         number, side = NEUTRAL[node.op]
         x, neutral = node.operand(0), node.operand(1)
-        one_way = not node.graph.broadcasts(node.op)  # the second operand is broadcast to the first
+        one_way = not node.graph.broadcasts(node.op)  # only the second operand is broadcast
         if not neutral.holds(number):
             x, neutral = neutral, x
             if not neutral.holds(number):
@@ -50,8 +50,8 @@ class NeutralElement(OpRule):
 class EliminateNopWithUnit(NeutralElement):
     """Remove arithmetic with the neutral element: `x - 0`, `x * 1`, `x / 1`, `x ** 1`, `and true`, `or false`.
 
-    `Add` of 0 is included for integers, and for the float -0.0, which is the neutral element; adding +0.0 changes
-    the sign of a negative zero and has a pass of its own. Broadcasting must not enlarge the result.
+    `Add` of 0 is included for integers, and for -0.0, the neutral element of floats; adding +0.0 changes the sign of a
+    negative zero, and has its own pass. Broadcasting must not enlarge the result.
     """
 
     ops = tuple(NEUTRAL)
@@ -71,7 +71,7 @@ class EliminateNopWithUnit(NeutralElement):
 
 
 class EliminateAdditionOfZero(NeutralElement):
-    """Remove `x + 0.0` and `x - -0.0`, which change nothing but the sign of negative zeros."""
+    """Remove `x + 0.0` and `x - -0.0`, which change only the sign of negative zeros."""
 
     ops = ("Add", "Sub")
     numerics = Numerics.ROUNDING

@@ -14,11 +14,11 @@ from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter
 
 
 class ChangesNothing(OpRule):
-    """Remove an operator that gives its first operand as it is."""
+    """Remove an operator whose result equals its first operand."""
 
     @abstractmethod
     def check(self, node: Node) -> None:
-        """Decline, unless the result is known to be the first operand."""
+        """Decline unless the result is known to equal the first operand."""
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         self.check(node)
@@ -26,10 +26,10 @@ class ChangesNothing(OpRule):
 
 
 class EliminateNopSlice(ChangesNothing):
-    """Remove `Slice` that takes the whole of every axis, one element after the other.
+    """Remove a `Slice` that selects every axis in full, with step 1.
 
-    It starts at 0 and ends at or behind the end, which is the size where that is known, or a number from 2^31-1 on.
-    Where steps are 1 and the shapes before and after are known to be equal, starts and ends need not be known.
+    It starts at 0 and ends at or after the end: the size if that is known, or any number from 2^31-1 on. If steps are 1
+    and the shapes before and after are known to be equal, starts and ends need not be known.
     """
 
     ops = ("Slice",)
@@ -43,14 +43,14 @@ class EliminateNopSlice(ChangesNothing):
             return
         starts, ends, axes = node.ints("starts") or (), node.ints("ends") or (), node.ints("axes")
         for start, end, axis in zip(starts, ends, range(len(starts)) if axes is None else axes, strict=True):
-            # not through the view of slices, which takes the rank to count an axis from the end
+            # not through the `Slice` view, which needs the rank to normalize negative axes
             if not Cut(start, end).takes_all(x.dim(axis)):
                 size = x.dim(axis) or "an unknown size"
                 raise Decline("it takes {} to {} of {} along axis {}", start, end, size, axis)
 
 
 class EliminateNopGather(ChangesNothing):
-    """Remove `Gather` that takes every slice along its axis in order."""
+    """Remove a `Gather` that selects all slices along its axis in order."""
 
     ops = ("Gather",)
 
@@ -69,9 +69,9 @@ class EliminateNopGather(ChangesNothing):
 
 
 class EliminateNopSplit(ChangesNothing):
-    """Remove `Split` into one part.
+    """Remove a `Split` into one part.
 
-    Where the size of the part is given, it must be known to be all there is.
+    If the size of the part is given, it must be known to equal the size of the axis.
     """
 
     ops = ("Split",)
@@ -109,10 +109,10 @@ class EliminateNopPad(ChangesNothing):
 
 
 class EliminateNopReshape(ChangesNothing):
-    """Remove `Reshape` whose result provably has the shape of its input.
+    """Remove a `Reshape` whose result provably has the shape of its input.
 
-    The new shape may say so itself (`0` copies a dimension, one `-1` takes what is left), or the shapes of both
-    values are known, symbols included. A fixed size asked of an unknown dimension is a check at run time and stays.
+    Either the shape operand shows it (`0` copies a dimension, one `-1` is inferred), or the shapes of both values are
+    known, symbols included. A fixed size for an unknown dimension is a check at run time, and stays.
     """
 
     ops = ("Reshape",)
@@ -132,9 +132,9 @@ class EliminateNopReshape(ChangesNothing):
 
 
 class EliminateNopFlatten(ChangesNothing):
-    """Remove `Flatten` of a matrix that it leaves as it is.
+    """Remove a `Flatten` of a matrix that it does not change.
 
-    That is a matrix cut between its axes, or cut before an axis of size 1 or behind one.
+    It splits between the two axes, or at an end next to an axis of size 1.
     """
 
     ops = ("Flatten",)
@@ -153,9 +153,9 @@ class EliminateNopFlatten(ChangesNothing):
 
 
 class EliminateNopTranspose(ChangesNothing):
-    """Remove `Transpose` whose permutation leaves every element where it is.
+    """Remove a `Transpose` whose permutation changes neither shape nor order of elements.
 
-    That is the identity permutation, and one that only moves axes of size 1 among axes of size 1.
+    That is the identity, or a permutation that only moves axes of size 1 among axes of size 1.
     """
 
     ops = ("Transpose",)
@@ -171,10 +171,10 @@ class EliminateNopTranspose(ChangesNothing):
 
 
 class EliminateNopExpand(ChangesNothing):
-    """Remove `Expand` to a shape that the input provably has.
+    """Remove an `Expand` to a shape that the input provably has.
 
-    Every size asked for is 1 or the one at hand, or both shapes are known, symbols included. Expand broadcasts both
-    ways, so an unknown dimension against a fixed size above 1 stays.
+    Every target size is 1 or equals the dimension, or both shapes are known, symbols included. `Expand` broadcasts in
+    both directions, so one of an unknown dimension to a fixed size above 1 stays.
     """
 
     ops = ("Expand",)
@@ -197,7 +197,7 @@ class EliminateNopExpand(ChangesNothing):
 
 
 class EliminateNopTile(ChangesNothing):
-    """Remove `Tile` that repeats every axis once."""
+    """Remove a `Tile` whose repeats are all 1."""
 
     ops = ("Tile",)
 
@@ -207,10 +207,10 @@ class EliminateNopTile(ChangesNothing):
 
 
 class EliminateNopResize(ChangesNothing):
-    """Remove `Resize` and `Upsample` by scale 1, or to the size of their input.
+    """Remove `Resize` and `Upsample` with scale 1, or to the size of their input.
 
-    Every mode then reads exactly at the elements. Cropping stays, and so do scales other than 1 whose result has the
-    same size by rounding.
+    Every mode then samples exactly at the elements. Cropping stays, as do scales other than 1 whose result has the same
+    size by rounding.
     """
 
     ops = ("Resize", "Upsample")
@@ -232,9 +232,9 @@ class EliminateNopResize(ChangesNothing):
 class EliminateNopReduce(ChangesNothing):
     """Remove reductions over no axis, or over axes of size 1 that they keep.
 
-    The sum, mean, product, largest and smallest of one element is that element. Runtimes start sums from 0, so that
-    a negative zero loses its sign; hence the level `rounding`. Those of 64-bit integers stay: ONNX Runtime computes
-    them in double precision, which does not hold all of them.
+    The sum, mean, product, maximum and minimum of one element is that element. Runtimes start sums from 0, so that a
+    negative zero loses its sign; hence the level `rounding`. Reductions of 64-bit integers stay: ONNX Runtime computes
+    them in double precision, which cannot represent all of them.
     """
 
     ops = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum")
@@ -256,7 +256,7 @@ class EliminateNopReduce(ChangesNothing):
 class EliminateIdentity(ChangesNothing):
     """Remove `Identity`: every reader of its output reads its input instead.
 
-    Kept where it links two interface values, for example a graph input and a graph output.
+    It stays between two interface values, for example a graph input and a graph output.
     """
 
     ops = ("Identity",)
@@ -267,7 +267,7 @@ class EliminateIdentity(ChangesNothing):
     }
 
     def check(self, node: Node) -> None:
-        """There is nothing to see to."""
+        """Accept every `Identity`."""
 
 
 class EliminateNopCast(ChangesNothing):
@@ -279,7 +279,7 @@ class EliminateNopCast(ChangesNothing):
     def check(self, node: Node) -> None:
         x = node.operand(0)
         target = node.operand(1).dtype if node.op == "CastLike" else node.attr("to")
-        if isinstance(target, str):  # opset 1 names the type
+        if isinstance(target, str):  # opset 1 states the type by name
             target = dict(TensorProto.DataType.items()).get(target.upper())
         if x.element_type() != target:
             raise Decline
@@ -288,8 +288,8 @@ class EliminateNopCast(ChangesNothing):
 class EliminateNopDropout(OpRule):
     """Remove `Dropout` that drops nothing: at inference, or with ratio 0.
 
-    A mask that is read becomes a tensor of true from opset 12 on. Older versions leave open what the mask holds at
-    inference, and runtimes differ, so there such a node stays.
+    From opset 12 on, a mask that is read becomes a tensor of true. Older versions do not specify the mask at inference,
+    and runtimes differ, so there such a node stays.
     """
 
     ops = ("Dropout",)
@@ -310,7 +310,7 @@ class EliminateNopDropout(OpRule):
 
 
 def _check_inference(node: Node) -> None:
-    """Decline where it drops anything in training: see `is_test` until opset 6, and `training_mode` from 12 on."""
+    """Decline in training mode: `is_test` = 0 up to opset 6, `training_mode` from opset 12 on."""
     training = node.input(2)
     if not node.attr("is_test", 1) and node.number("ratio") != 0:
         raise Decline("is_test is not set: it may train")

@@ -1,4 +1,4 @@
-"""Limits that the range of quantized numbers sets anyway, and pairs that quantization undoes."""
+"""Bounds implied by the range of the quantized type, and redundant quantization pairs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphopt.rewrite import Decline, Fired, Node, Numerics, PatternRule, Rewrit
 
 _QUANTIZED = (TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto.INT16)
 _SANE = (1e-30, 1e30)
-"""Scales in between neither overflow nor lose digits: a number times and then divided by one rounds to itself."""
+"""Scales within these bounds neither overflow nor underflow: round(q * scale / scale) = q."""
 
 
 class EliminateDoubleQdq(PatternRule):
@@ -24,7 +24,7 @@ class EliminateDoubleQdq(PatternRule):
     peers = {"onnxruntime": "DoubleQDQPairsRemover"}
 
     def pattern(self, op: OpBuilder, q: Pattern) -> Pattern:
-        """Parameters are equal where different constants hold the same numbers, too."""
+        """Parameters may be different constants with equal contents."""
         return op.QuantizeLinear(op.DequantizeLinear(q, ..., _shared=True, _bind="first"), ...)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Fired:
@@ -45,7 +45,7 @@ class EliminateDoubleQdq(PatternRule):
 
 
 def _equal(a: Value | None, b: Value | None) -> bool:
-    """Whether both are the same value, or constants with equal bits."""
+    """Whether both are the same value, or constants with equal bytes."""
     if a is b or a is None or b is None:
         return a is b
     p, q = a.constant_tensor, b.constant_tensor
@@ -53,10 +53,10 @@ def _equal(a: Value | None, b: Value | None) -> bool:
 
 
 class _BeforeQuantize(PatternRule):
-    """Remove a limit that quantization keeps to anyway: both limits quantize to the ends of the range.
+    """Remove bounds before quantization that are no tighter than the range of the quantized type.
 
     Attributes:
-        limit: the operator that limits.
+        limit: the operator that enforces the bounds.
     """
 
     numerics = Numerics.ROUNDING
@@ -72,21 +72,21 @@ class _BeforeQuantize(PatternRule):
 
 
 class EliminateReluBeforeQuantize(_BeforeQuantize):
-    """Remove `Relu` in front of `QuantizeLinear` whose zero point is the smallest number of its type."""
+    """Remove a `Relu` before a `QuantizeLinear` whose zero point is the smallest number of its type."""
 
     limit = "Relu"
     peers = {"onnxruntime": "ReluQuantRewrite"}
 
 
 class EliminateClipBeforeQuantize(_BeforeQuantize):
-    """Remove `Clip` in front of `QuantizeLinear` whose range is no wider than that of the clip."""
+    """Remove a `Clip` before a `QuantizeLinear` whose range is no wider than that of the clip."""
 
     limit = "Clip"
     peers = {"onnxruntime": "ClipQuantRewrite"}
 
 
 def _check_limits(node: Node, limits: Bounds) -> None:
-    """Decline where limits may cut off what quantization would not."""
+    """Decline if the bounds may be tighter than the range of the quantized type."""
     dtype = node.result.dtype
     if dtype is None or dtype not in _QUANTIZED:
         raise Decline("the quantized type is no integer of 8 or 16 bits")

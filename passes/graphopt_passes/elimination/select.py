@@ -1,4 +1,4 @@
-"""Operators that choose where there is nothing to choose."""
+"""Operators that select between equal operands, or always the same one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphopt_passes.elementwise import KEEPING
 _ADDING_UP = ("Mean", "Sum")
 _DEEPEST = 8
 _MOST = 1 << 31
-"""Sums of a few numbers up to this, and of sizes, do not overflow."""
+"""Bound of numbers whose sums, with a few others and with sizes, do not overflow."""
 
 
 class EliminateNopVariadic(OpRule):
@@ -27,10 +27,10 @@ class EliminateNopVariadic(OpRule):
 
 
 class EliminateNopWhere(OpRule):
-    """Remove `Where` between a value and itself, or with a condition that is constant throughout.
+    """Remove a `Where` between a value and itself, or with a uniform constant condition.
 
-    Broadcasting must not enlarge what is chosen. Runtimes add the two sides up, with 0 where one is not chosen, so that
-    a negative zero loses its sign; hence the level `rounding`.
+    Broadcasting must not enlarge the selected operand. Runtimes add both operands, with 0 for elements that are not
+    selected, so that a negative zero loses its sign; hence the level `rounding`.
     """
 
     ops = ("Where",)
@@ -47,7 +47,7 @@ class EliminateNopWhere(OpRule):
 
 
 def _chosen(condition: Value, x: Value, other: Value) -> Value:
-    """The operand that `Where` takes every element from."""
+    """The operand from which `Where` selects every element; declines if it selects from both."""
     if x is other or condition.holds(True):
         return x
     if condition.holds(False):
@@ -56,7 +56,7 @@ def _chosen(condition: Value, x: Value, other: Value) -> Value:
 
 
 class EliminateNopScatter(OpRule):
-    """Replace `ScatterND` that writes every slice, or every element, in order by what it writes."""
+    """Replace a `ScatterND` that writes every slice, or every element, in order with its updates."""
 
     ops = ("ScatterND",)
     peers = {"onnxscript": ("ScatterAllStatic", "ScatterAllDynamic")}
@@ -77,13 +77,13 @@ class EliminateNopScatter(OpRule):
 
 
 class EliminateTrueInAnd(OpRule):
-    """Replace `And` with a value that is true throughout by what that makes of the other one: the same, or an `Expand`.
+    """Replace an `And` with a value that is always true with its other operand, or an `Expand` of it.
 
-    A comparison is true throughout if sizes, or numbers that are counted up from 0, are at least 0: exporters write
-    that for a mask without a condition.
+    `GreaterOrEqual` of sizes, or of numbers counted up from 0, and 0 is always true: exporters write that for a mask
+    without a condition.
     """
 
-    # No pattern: what is compared may have been reshaped in any way.
+    # No pattern: the compared value may have been reshaped in any way.
     ops = ("And",)
     opsets = "8-"
 
@@ -97,7 +97,7 @@ class EliminateTrueInAnd(OpRule):
 
 
 def _is_true(value: Value) -> int:
-    """Whether it is true throughout, and 2 where it is constant: that is the better one to leave out."""
+    """2 if the value is a true constant, which is removed by preference, 1 if it is always true, else 0."""
     if value.holds(True):
         return 2
     node = value.made_by("GreaterOrEqual", "Expand")
@@ -111,7 +111,7 @@ def _is_true(value: Value) -> int:
 
 
 def _is_count(value: Value, depth: int = 0) -> bool:
-    """Whether no element can be negative: a size, a number that is counted up from 0, or a sum of such."""
+    """Whether no element can be negative: sizes, numbers counted up from 0, and sums of these."""
     start = number(value, "iu")
     if start is not None:
         return 0 <= start < _MOST

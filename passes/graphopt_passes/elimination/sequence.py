@@ -1,4 +1,4 @@
-"""Sequences that are built only to be taken apart, and optionals of which it is known what they hold."""
+"""Sequences with known elements, and optionals with known contents."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.folding.store import store
 
 _MOST_COPIED = 32
-"""A longer list of elements is not written a second time for another reader."""
+"""Most elements of a sequence that is duplicated for another reader."""
 
 
 class EliminateSequenceAtConstruct(OpRule):
-    """Take an element directly where `SequenceAt` reads a `SequenceConstruct`."""
+    """Replace a `SequenceAt` of a `SequenceConstruct` with the element."""
 
     ops = ("SequenceAt",)
     peers = {"onnxsim": "eliminate_sequence_at_construct"}
@@ -29,7 +29,7 @@ class EliminateSequenceAtConstruct(OpRule):
 
 
 class EliminateSequenceLengthConstruct(OpRule):
-    """Replace the length of a `SequenceConstruct` or `SequenceEmpty` by the number of its elements."""
+    """Replace the `SequenceLength` of a `SequenceConstruct` or `SequenceEmpty` with the number of its elements."""
 
     ops = ("SequenceLength",)
     peers = {"onnxsim": "eliminate_sequence_length_construct"}
@@ -40,13 +40,13 @@ class EliminateSequenceLengthConstruct(OpRule):
 
 
 class ChangedSequence(OpRule):
-    """Make one `SequenceConstruct` of a sequence whose elements are known and its changes, one after the other.
+    """Fuse a chain of changes to a sequence with known elements into one `SequenceConstruct`.
 
-    The last of them does so for all: a list of each length on the way would take quadratic time.
+    Only the last change of a chain is replaced: writing each intermediate sequence would take quadratic time.
     """
 
     position: ClassVar[int]
-    """The operand that says where."""
+    """The index of the operand with the position of the change."""
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         if self._goes_on(node):
@@ -64,7 +64,7 @@ class ChangedSequence(OpRule):
         return rw.replace(node, [elements.write(rw)])
 
     def _goes_on(self, node: Node) -> bool:
-        """Whether nothing reads the result but another such change, at a place that is known."""
+        """Whether the only reader of the result is another change at a known position."""
         reader = node.result.read_by(*self.ops)
         if reader is None or reader.graph is not node.graph:
             return False
@@ -73,11 +73,11 @@ class ChangedSequence(OpRule):
 
     @abstractmethod
     def change(self, elements: Elements, node: Node, position: int | None) -> Elements:
-        """What a node makes of the elements; no position stands for the end."""
+        """The elements after the change; position None stands for the end."""
 
 
 class FuseSequenceInsertIntoConstruct(ChangedSequence):
-    """Make one `SequenceConstruct` of `SequenceInsert` into a sequence whose elements are known."""
+    """Fuse a `SequenceInsert` into a sequence with known elements into one `SequenceConstruct`."""
 
     ops = ("SequenceInsert",)
     peers = {"onnxscript": "FoldConstantsPass"}
@@ -88,7 +88,7 @@ class FuseSequenceInsertIntoConstruct(ChangedSequence):
 
 
 class FuseSequenceEraseIntoConstruct(ChangedSequence):
-    """Leave an element out of a `SequenceConstruct` where `SequenceErase` would take it away again."""
+    """Fuse a `SequenceErase` from a sequence with known elements into one `SequenceConstruct`."""
 
     ops = ("SequenceErase",)
     peers = {"onnxscript": "FoldConstantsPass"}
@@ -99,13 +99,13 @@ class FuseSequenceEraseIntoConstruct(ChangedSequence):
 
 
 class ReplaceConcatFromSequenceWithConcat(OpRule):
-    """Replace `ConcatFromSequence` by `Concat` of the elements where they are known."""
+    """Replace a `ConcatFromSequence` of known elements with `Concat`."""
 
     ops = ("ConcatFromSequence",)
     peers = {"onnxscript": "FoldConstantsPass"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Join them; along a new axis each element gets that axis first."""
+        """Write the `Concat`; for a new axis, each element is unsqueezed first."""
         parts, axis, is_new = Elements.of(node.operand(0)).values, node.attr("axis"), node.attr("new_axis", 0)
         if not parts:
             raise Decline("there is nothing to join")
@@ -114,7 +114,7 @@ class ReplaceConcatFromSequenceWithConcat(OpRule):
 
 
 def _check_sizes(parts: Sequence[Value], axis: int | None) -> None:
-    """Decline where two elements differ beside an axis: a runtime may pass over one that is empty, no model may."""
+    """Decline if elements differ along other axes: that is invalid, though a runtime may skip empty elements."""
     known = [(part, part.shape) for part in parts if part.shape is not None]
     for (one, a), (other, b) in pairwise(known):
         joined = axis % len(a) if axis is not None and a else None
@@ -128,7 +128,7 @@ def _check_sizes(parts: Sequence[Value], axis: int | None) -> None:
 
 
 class EliminateOptionalGetElement(OpRule):
-    """Take the value directly where `OptionalGetElement` reads an `Optional`, or what is no optional at all."""
+    """Replace an `OptionalGetElement` of an `Optional`, or of a value that is no optional, with the value."""
 
     ops = ("OptionalGetElement",)
     peers = {"onnxsim": "eliminate_optional_get_element"}
@@ -141,12 +141,12 @@ class EliminateOptionalGetElement(OpRule):
 
 
 class EliminateOptionalHasElement(OpRule):
-    """Replace `OptionalHasElement` by its answer, where it reads an `Optional` or what is no optional at all."""
+    """Replace an `OptionalHasElement` of an `Optional`, or of a value that is no optional, with a constant."""
 
     ops = ("OptionalHasElement",)
     peers = {"onnxsim": "eliminate_optional_has_element"}
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Whether it holds anything; an input that is left out does not."""
+        """Store whether there is an element; an omitted input has none."""
         optional = node.input(0)
         return store(rw, node, [np.array(optional is not None and held(optional) is not None)])

@@ -1,4 +1,4 @@
-"""Signs that no reader looks at."""
+"""Signs that have no effect."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _EVEN = ("Abs", "Cos", "Cosh", "ReduceL1", "ReduceL2", "ReduceSumSquare")
 
 
 class EliminateUnreadSign(OpRule):
-    """Leave out `Neg` or `Abs` where the sign makes no difference.
+    """Remove `Neg` or `Abs` where the sign has no effect.
 
-    Before `Abs`, `Cos`, `Cosh` and norms, in a square, and in both operands of a product or of a quotient of floats. It
-    stays for its other readers, where it has any.
+    That is before `Abs`, `Cos`, `Cosh` and norms, in a square, and in both operands of a product or quotient of floats.
+    It stays if it has other readers.
     """
 
     # No pattern: a square reads one value twice.

@@ -1,4 +1,4 @@
-"""Normalizations of a single element, or of which only the largest counts."""
+"""`Softmax` over a single element, or before `ArgMax`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from graphopt.rewrite import Decline, Fired, Numerics, OpRule, Outcome, PatternR
 
 
 class EliminateNopSoftmax(OpRule):
-    """Replace `Softmax` over an axis of size 1 by ones, and `LogSoftmax` by zeros.
+    """Replace a `Softmax` over an axis of size 1 with ones, and a `LogSoftmax` with zeros.
 
-    Not where an element is infinite or no number: there the original gives no number. Hence the level `fast`.
+    For infinite and NaN elements the original gives NaN; hence the level `fast`.
     """
 
     ops = ("Softmax", "LogSoftmax")
@@ -37,11 +37,11 @@ _SATURATING = ("Exp", "Log", "Sqrt", "Sigmoid", "Tanh", "Relu")
 
 
 class EliminateNopMonotoneArgmax(PatternRule):
-    """Take `ArgMax` of the input of a `Softmax` or `LogSoftmax` over the same axis.
+    """Remove a `Softmax` or `LogSoftmax` before an `ArgMax` over the same axis.
 
-    Rounding may make the two largest results equal where the inputs differ, and then the first of them wins; the
-    rewrite finds the truly largest. That is better but not the same, hence the level `fast`. Functions that overflow,
-    underflow or have no value for some inputs stay.
+    Rounding may make the two largest results equal although the inputs differ, so that the first is selected; the
+    rewrite selects the truly largest. That is better but not the same; hence the level `fast`. Functions that overflow,
+    underflow or are undefined for some inputs stay.
     """
 
     numerics = Numerics.FAST

@@ -1,4 +1,4 @@
-"""Nodes that compute the same."""
+"""Common subexpressions."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from graphopt.ir import Graph, Model, Node, OpInfo, Tensor, Value
 from graphopt.rewrite import Decline, GraphPass, Rewriter
 
 _SWAPPABLE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
-"""Operators whose two inputs may trade places bit for bit. Max and Min may not: the sign of zero tells them apart."""
+"""Operators that are commutative bit for bit. Max and Min are not, because of the sign of zero."""
 
 
 class _Scope(NamedTuple):
-    """The nodes of a graph, as far as they were seen.
+    """The visited nodes of a graph.
 
     Attributes:
-        known: nodes by operator and inputs; where several share these, by attributes too.
-        alone: nodes that nothing can equal, by their first operand, which nothing else reads. When its equal gives
-            way to that operand, other nodes come to read it.
+        known: nodes by operator and inputs; if several share these, by attributes too.
+        alone: nodes that have no equal, by their first operand, of which they are the only reader. The operand gets
+            other readers when an equal value is merged into it.
     """
 
     known: dict[Hashable, Node | dict[Hashable, Node]]
     alone: dict[Value, Node]
 
     def enter(self, place: Hashable, node: Node) -> None:
-        """Let later nodes give way to one, unless an equal one is there."""
+        """Register a node for later equal nodes to be merged into, unless an equal node is registered."""
         here = self.known.setdefault(place, node)
         if here is node:
             return
@@ -38,7 +38,7 @@ class _Scope(NamedTuple):
         here.setdefault(_attributes(node), node)
 
     def admit(self, node: Node) -> None:
-        """Enter the nodes that are no longer alone, as this one reads what they do."""
+        """Register the nodes that are no longer alone, since this node reads their first operand."""
         for value in node.inputs if self.alone else ():
             if value is not None and value in self.alone:
                 late = self.alone.pop(value)
@@ -46,10 +46,10 @@ class _Scope(NamedTuple):
 
 
 class EliminateCommonSubexpression(GraphPass):
-    """Let nodes that compute the same be one: equal operator, inputs, attributes and outputs taken.
+    """Merge nodes with equal operator, inputs, attributes and used outputs.
 
-    Left-out attributes equal their defaults, and the operands of commutative operators may stand either way. A node of
-    a body gives way to an equal one that the graph around computed before. Random operators, unknown operators and
+    Omitted attributes equal their defaults, and operands of commutative operators may be in either order. A node of a
+    body is replaced by an equal node that an enclosing graph computed before. Random operators, unknown operators and
     control flow stay.
     """
 
@@ -66,7 +66,7 @@ class EliminateCommonSubexpression(GraphPass):
 
 
 def _visit(graph: Graph, outer: list[_Scope], rw: Rewriter) -> None:
-    """Go through a graph in order; its nodes see those before them, bodies also those of the graphs around."""
+    """Visit a graph in order; nodes are merged into earlier ones, in bodies also of enclosing graphs."""
     scopes = [_Scope({}, {}), *outer]
     for node in graph.listed():
         if node.removed:
@@ -103,7 +103,7 @@ def _merge(node: Node, scopes: list[_Scope], rw: Rewriter) -> None:
 
 
 def _place(node: Node) -> Hashable:
-    """What two equal nodes surely share and most others do not, without a look at attributes."""
+    """A cheap key without attributes: equal for equal nodes, and different for most others."""
     inputs: tuple[Value | None, ...] = (*node.inputs,)
     if node.op in _SWAPPABLE and len(inputs) == 2:
         inputs = tuple(sorted(inputs, key=id))
@@ -141,7 +141,7 @@ def _defaults(schema: OpInfo | None) -> dict[str, Hashable]:
 
 
 def _key(value: Any) -> Hashable:
-    """Equal for attributes that are equal bit by bit and of one type."""
+    """A key of an attribute's value: equal for values of the same type that are equal bit for bit."""
     if isinstance(value, float):
         return "f", struct.pack("<d", value)
     if isinstance(value, (tuple, list)):

@@ -1,4 +1,4 @@
-"""Results of which only the shape, the size or few bits are read, and optional outputs that nothing reads."""
+"""Results of which readers use only the shape, the size or few bits, and unused optional outputs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from graphopt_passes.elementwise import UNARY
 
 
 class EliminateCastBeforeGather(OpRule):
-    """Let `Gather`, `GatherElements` and `ScatterElements` read positions of 32 bits that a `Cast` makes longer.
+    """Remove a `Cast` of int32 indices to int64 before `Gather`, `GatherElements` and `ScatterElements`.
 
-    Only where nothing else reads the longer ones, so that the `Cast` goes away.
+    Only if it has no other readers, so that the `Cast` becomes unused.
     """
 
-    # No pattern: all readers count.
+    # No pattern: the rule depends on all readers.
     ops = ("Gather", "GatherElements", "ScatterElements")
     sources = ("Cast",)
 
@@ -38,31 +38,31 @@ _MEASURES = ("Shape", "Size")
 
 
 class Measured(PatternRule):
-    """Take `Shape` and `Size` of what the operator before them reads.
+    """Compute `Shape` and `Size` from the operand of the operator before them.
 
     Attributes:
-        before: the operators that may come before.
+        before: the operators that may precede.
     """
 
     before: ClassVar[tuple[str, ...]]
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        """Any number of them may read the result."""
+        """The result may have several readers."""
         return op.AnyOf(*_MEASURES)(op.AnyOf(*self.before)(x, ..., _shared=True, _bind="first"), ...)
 
     def check(self, value: Value) -> None:
-        """Decline where something else reads what is measured, so that its operator would not go away."""
+        """Decline if the value has other readers than `Shape` and `Size`, so that its operator would stay."""
         if value.is_output or any(user.op not in _MEASURES for user in value.users):
             raise Decline("{} is not only measured", value.name)
 
 
 class EliminateCastBeforeShape(Measured):
-    """Take `Shape` and `Size` of the input of a `Cast` or another operator that keeps the shape.
+    """Compute `Shape` and `Size` from the input of a `Cast` or another operator that keeps the shape.
 
-    Only where nothing but the measuring reads its result, so that the operator goes away.
+    Only if the result has no other readers, so that the operator becomes unused.
     """
 
-    before = (*UNARY, "Identity", "LogSoftmax", "Softmax")  # none fails on account of what its input holds
+    before = (*UNARY, "Identity", "LogSoftmax", "Softmax")  # none fails because of its input's contents
     peers = {"onnxruntime": "PreShapeNodeElimination"}
 
     def rewrite(self, m: Match, rw: Rewriter) -> Fired:
@@ -71,13 +71,13 @@ class EliminateCastBeforeShape(Measured):
 
 
 class EliminateTransposeBeforeShape(Measured):
-    """Take `Shape` and `Size` of the input of a `Transpose`, the sizes in the other order.
+    """Compute `Shape` and `Size` from the input of a `Transpose`, with the sizes permuted.
 
-    Only where nothing but the measuring reads its result, so that the `Transpose` goes away.
+    Only if the result has no other readers, so that the `Transpose` becomes unused.
     """
 
     before = ("Transpose",)
-    opsets = "9-"  # below, an old model cannot hold a new constant of integers
+    opsets = "9-"  # before, new integer constants are not possible in models of old IR versions
     peers = {"onnxruntime": "TransposeOptimizer"}
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value | Fired:
@@ -89,13 +89,13 @@ class EliminateTransposeBeforeShape(Measured):
 
 
 _OPTIONAL_FROM = {"Dropout": 1, "GRU": 1, "LSTM": 1, "LayerNormalization": 1, "RNN": 1}
-"""The first output that may be left out. MaxPool is not here: without indices, runtimes treat NaN in another way."""
+"""The first optional output. MaxPool is not listed: without indices, runtimes treat NaN differently."""
 
 
 class EliminateUnusedOptionalOutputs(OpRule):
-    """Leave out optional outputs at the end that nothing reads, such as the last states of `LSTM`.
+    """Remove unused optional outputs at the end, such as the last states of `LSTM`.
 
-    A runtime then need not compute and keep them.
+    A runtime then need not compute and store them.
     """
 
     ops = tuple(_OPTIONAL_FROM)

@@ -1,4 +1,4 @@
-"""Operands that may be left out because they are zero: biases and initial states."""
+"""Optional operands that are zero: biases and initial states."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STATES = {"RNN": (5,), "GRU": (5,), "LSTM": (5, 6)}
 
 
 class EliminateZeroBias(OpRule):
-    """Leave out a bias of `Conv`, `ConvTranspose`, `Gemm` or `QLinearConv` that is all zero.
+    """Remove a bias of `Conv`, `ConvTranspose`, `Gemm` or `QLinearConv` that is all zero.
 
     The sign of a zero result may change, hence the level `rounding`.
     """
@@ -34,12 +34,11 @@ class EliminateZeroBias(OpRule):
 
 
 class EliminateZeroInitialState(OpRule):
-    """Leave out the initial state of `RNN`, `GRU` and `LSTM` where it is all zeros.
+    """Remove the initial state of `RNN`, `GRU` and `LSTM` if it is all zero.
 
-    The zeros may be stored or spread out to a dynamic batch by `Expand`, `ConstantOfShape` and the like, be one
-    layer's part of the state of all, or be joined of those of both directions; negative ones stay, for the next state
-    may be one, too. The recurrent weights have to be constant and finite, for a runtime may skip their product with a
-    state that is not there.
+    The zeros may be constant, or expanded to a dynamic batch by `Expand`, `ConstantOfShape` and the like; they may be
+    one layer's part of all states, or joined from both directions. Negative zeros stay, for the next state may have
+    them too. Recurrent weights must be constant and finite, for a runtime may skip their product with a missing state.
     """
 
     ops = tuple(_STATES)
@@ -61,7 +60,7 @@ _FURTHEST = 16
 
 
 def _is_zero(value: Value) -> bool:
-    """Whether a tensor of numbers holds nothing but zeros in every run, none of them negative."""
+    """Whether all elements of a numeric tensor are +0.0 in every run."""
     waiting, steps = [value], _FURTHEST
     while waiting and steps:
         value, steps = waiting.pop(), steps - 1
