@@ -1,6 +1,6 @@
 """Rewriting: the forms of a pass, the gate that changes graphs, the log of events, and the worklist driver.
 
-What every pass is written with comes from here, what it reads (`Node`, `Value`) and `Decline` included.
+Everything that passes are written with is exported here, including `Node`, `Value` and `Decline`.
 """
 
 from graphopt.errors import Decline, Tries

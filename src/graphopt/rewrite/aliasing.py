@@ -1,8 +1,8 @@
-"""Operands that a kernel writes into: a value that is read there must not be shared with other readers.
+"""Operands that a kernel writes into: such a value must not be shared with other readers.
 
-The runtime lets some outputs be the very memory of an input. In training mode `BatchNormalization` updates mean and
-variance in place, and attention with a cache appends to the keys and values that it is given. Two operands that are
-equal before are not afterwards, so they stay apart, and a copy in front of such an operand stays a copy.
+The runtime lets some outputs alias the memory of an input. In training mode `BatchNormalization` updates mean and
+variance in place, and attention with a cache appends to the keys and values that it reads. Operands that are equal
+before may differ afterwards, so they are not merged, and a copy before such an operand is not removed.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ _CACHES: dict[str, tuple[int, ...]] = {
     "InPlaceAccumulator": (0,), "InPlaceAccumulatorV2": (0,), "LinearAttention": (3,), "MultiHeadAttention": (6, 7),
     "PagedAttention": (3, 4), "SGDOptimizer": (0, 1, 2), "SGDOptimizerV2": (1, 2), "SparseAttention": (3, 4),
 }  # fmt: skip
-"""Contrib operators, and which of their operands are updated."""
+"""Contrib operators, with the indices of the operands that they update."""
 
 WRITTEN: dict[str, tuple[int, ...]] = {
     "BatchNormalization": (3, 4), "TensorScatter": (0,), **{f"com.microsoft::{op}": at for op, at in _CACHES.items()},
 }  # fmt: skip
-"""Operators whose kernels write into operands, and which."""
+"""Operators whose kernels write into operands, with the indices of these."""
 
 
 _VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
-"""Operators whose result may be the memory of what they read, that of a constant too."""
+"""Operators whose result may alias the memory of their operand, even of a constant."""
 
 
 class Writers:
-    """Which operands of a model's nodes are written into.
+    """The operands that a model's nodes write into.
 
-    Models without such nodes, nearly all, cost one look at their operators: no rewrite brings in training.
+    For nearly all models, which have no such nodes, this is one pass over the operators: no rewrite adds training.
     """
 
     def __init__(self, model: Model) -> None:
@@ -41,7 +41,7 @@ class Writers:
         self.found = any(node.op in WRITTEN and self.written(node) for node in model.nodes())
 
     def written(self, node: Node) -> frozenset[int]:
-        """The positions of the operands that a node writes into."""
+        """The indices of the operands that a node writes into."""
         if node.op == "BatchNormalization":
             updates = node.attr("training_mode", 0) or sum(v is not None for v in node.outputs) > 1
             return frozenset(WRITTEN[node.op] if updates else ())
@@ -54,13 +54,13 @@ class Writers:
         known = self._inside.get(name)
         function = self._functions.get(name)
         if known is None and function is not None:
-            self._inside[name] = frozenset()  # a function that calls itself is malformed
+            self._inside[name] = frozenset()  # a recursive function is malformed
             inputs = function.inputs
             known = self._inside[name] = frozenset(i for i, value in enumerate(inputs) if self.writes_to(value))
         return known or frozenset()
 
     def writes_to(self, value: Value) -> bool:
-        """Whether a reader of a value writes into it, or into what may be the same memory under another name."""
+        """Whether a reader writes into a value, or into a value that may alias its memory."""
         values = [value]
         for each in values:
             if any(node.input(at) is each for node in each.users for at in self.written(node)):
@@ -69,14 +69,14 @@ class Writers:
         return False
 
     def check(self, old: Value, new: Value) -> None:
-        """See that the readers of one value can read another: none writes into it where others read it.
+        """Check that the readers of one value may read another: none may write into a value with other readers.
 
         Args:
-            old: a value that is read.
-            new: what is to be read instead.
+            old: the value that is replaced.
+            new: its replacement.
 
         Raises:
-            Decline: one does.
+            Decline: a reader does.
         """
         if not self.found:
             return

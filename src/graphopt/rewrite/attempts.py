@@ -1,4 +1,4 @@
-"""What rules try at the nodes of each operator, and at which nodes they are asked at all."""
+"""Dispatch: which rules are tried at the nodes of each operator."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Run = Callable[[Node, Rewriter], Outcome]
 
 
 class RuleAttempt:
-    """What a rule tries at the nodes of one operator.
+    """A rule as it is tried at the nodes of one operator.
 
     Args:
         name: the rule's name.
-        run: what it does at a node; of a rule that is not imported yet, to import it and do that from then on.
-        ways: what must compute the inputs there.
+        run: matches and rewrites a node; for a rule that is not imported yet, it imports the rule first.
+        ways: the operators that must produce the node's inputs.
     """
 
     __slots__ = ("name", "run", "ways")
@@ -33,11 +33,11 @@ class RuleAttempt:
 
 
 _MOST_MAKERS = 1 << 12
-"""Groups of operators above the nodes of one operator that are remembered: thousands are in no family of models."""
+"""Most sets of producers that are cached per operator: no family of models has thousands."""
 
 
 class Attempts:
-    """What is tried at the nodes of one operator, in order.
+    """The rules that are tried at the nodes of one operator, in order.
 
     Args:
         all: the attempts of all rules.
@@ -50,7 +50,7 @@ class Attempts:
         self._by_makers: dict[frozenset[str | None], list[RuleAttempt]] = {}
 
     def at(self, node: Node) -> list[RuleAttempt]:
-        """Those that what computes the inputs of a node leaves."""
+        """The attempts that the producers of a node's inputs do not rule out."""
         makers = frozenset(
             [v.producer.op if v.producer is not None else STORED if v.tensor is not None else None
              for v in node.inputs if v is not None]
@@ -64,28 +64,28 @@ class Attempts:
 
 
 _MOST_TABLES = 64
-"""Tables that are kept: a run at the highest level needs about a dozen, and models of one kind the same ones."""
+"""Most tables that are cached: a run at the highest level needs about a dozen, which similar models share."""
 
 Table = Mapping[str, Attempts]
-"""What is tried at the nodes of each operator."""
+"""The attempts by operator."""
 
 
 class Tables:
-    """What rules try where, kept from one run to the next."""
+    """Dispatch tables, cached across runs."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[RuleOrWaiting, int, bool], list[tuple[str, RuleAttempt]]] = {}
         self._tables: dict[tuple[tuple[RuleOrWaiting, ...], int, bool], Table] = {}
 
     def entry(self, rule: RuleOrWaiting, opset: int, *, silent: bool) -> list[tuple[str, RuleAttempt]]:
-        """What a rule tries, by operator; for the arguments see `attempts_of`, which is asked once."""
+        """The attempts of a rule by operator, cached; for the arguments see `attempts_of`."""
         found = self._entries.get((rule, opset, silent))
         if found is None:
             found = self._entries[rule, opset, silent] = attempts_of(rule, opset, silent=silent)
         return found
 
     def table(self, rules: tuple[RuleOrWaiting, ...], opset: int, *, silent: bool) -> Table:
-        """What some rules try, by operator and in their order."""
+        """The attempts of several rules by operator, in the order of the rules."""
         found = self._tables.get((rules, opset, silent))
         if found is None:
             made: dict[str, Attempts] = {}
@@ -101,15 +101,15 @@ class Tables:
 
 
 def attempts_of(rule: RuleOrWaiting, opset: int, *, silent: bool) -> list[tuple[str, RuleAttempt]]:
-    """What a rule tries, by operator.
+    """The attempts of a rule, by operator.
 
-    A rule whose index says where it is asked is imported at the first such node: of those that a model has the
-    operators for, a third meets none.
+    A rule whose index states where it is tried is imported at the first such node: a third of the rules whose operators
+    a model has never meet one.
 
     Args:
         rule: the rule.
         opset: the standard's version in the graph.
-        silent: nobody asks why it does not fit.
+        silent: whether reasons for a mismatch are not needed.
     """
     if not isinstance(rule, Waiting):
         return _at_once(rule, opset, silent=silent)
@@ -138,17 +138,17 @@ def _when_asked(waiting: Waiting, opset: int) -> list[tuple[str, RuleAttempt]]:
 
 
 def _nothing(node: Node, rw: Rewriter) -> Outcome:
-    """What a rule does in a graph whose opset it does not know."""
+    """The attempt of a rule in a graph of an opset that it does not support."""
     return None
 
 
 def _run(rule: Any, *, silent: bool) -> Run:
-    """What a rule does at a node."""
+    """The function that tries a rule at a node."""
     return _match_and_rewrite(rule, silent=silent) if is_pattern(rule) else rule.rewrite
 
 
 def _match_and_rewrite(rule: PatternRule, *, silent: bool) -> Run:
-    """Match and rewrite; where the rewrite declines, another way to fit is tried. Reasons are given unless `silent`."""
+    """Match and rewrite; if the rewrite declines, further matches are tried. Reasons are given unless `silent`."""
     match_at = rule.compiled.match
 
     def attempt(node: Node, rw: Rewriter) -> Outcome:

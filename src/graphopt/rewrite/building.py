@@ -1,4 +1,4 @@
-"""Attempts, and what they build: new nodes and constants, pending until the gate takes them into a graph."""
+"""Building new nodes and constants, which are pending until the gate links them into a graph."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from graphopt.system.machine import Target, host
 class Building:
     """Builds for one rule at a time.
 
-    New nodes and constants are *pending* until the gate takes them in; what no replacement reads is dropped. So a rule
-    that declines, or raises, leaves nothing behind.
+    New nodes and constants are *pending* until the gate links them; those that no replacement reads are dropped. So a
+    rule that declines, or raises, leaves nothing behind.
 
     Attributes:
-        stale_types: whether something new has a type that inference over the whole model may know better.
+        stale_types: whether inference over the whole model may refine the type of a new value.
     """
 
     def __init__(self, model: Model, log: Log, options: Options) -> None:
@@ -48,7 +48,7 @@ class Building:
         self._pending_constants: dict[Value, str] = {}
         self._shapes: ShapeAnalysis | None = None
         self._shapes_at = (0, 0)
-        """The state of the model that these are of."""
+        """The state of the model for which the shapes were analysed."""
 
     @property
     def model(self) -> Model:
@@ -72,13 +72,13 @@ class Building:
 
     @property
     def log(self) -> LogView:
-        """What happened so far, to be read."""
+        """The log of the run, read-only."""
         return self._shown
 
     def shapes(self) -> ShapeAnalysis:
-        """What is known of the shapes of the model as it stands, any of whose sizes may be 0.
+        """The analysed shapes of the present model, any of whose sizes may be 0.
 
-        It is worked out once for all that ask before anything changes; a pass may go on asking while it rewrites.
+        The analysis is cached until the model changes; a pass may keep using one while it rewrites.
         """
         state = self._journal.undone, self._journal.state()
         if self._shapes is None or self._shapes_at != state:
@@ -86,11 +86,11 @@ class Building:
         return self._shapes
 
     def forget_shapes(self) -> None:
-        """Have them worked out anew: types were inferred again."""
+        """Drop the cached shapes, since types were inferred again."""
         self._shapes = None
 
     def begin(self, rule: str, node: Node) -> None:
-        """Start an attempt of a rule at a node; whatever is pending is dropped."""
+        """Start an attempt of a rule at a node; pending nodes and constants are dropped."""
         self._origin = node
         self._graph = node.graph
         self.next_rule(rule)
@@ -102,7 +102,7 @@ class Building:
             self._drop_pending()
 
     def enter(self, graph: Graph, rule: str | None = None) -> None:
-        """Let following calls build into `graph`."""
+        """Build into `graph` from now on."""
         self._graph = graph
         self._origin = None
         if rule is not None:
@@ -111,13 +111,13 @@ class Building:
 
     @contextmanager
     def attempt(self, node: Node | None) -> Iterator[None]:
-        """Around one rewrite of a pass over whole graphs: where it declines, that is noted and the pass goes on.
+        """Context of one rewrite of a graph pass: if it declines, that is logged, and the pass goes on.
 
         Args:
-            node: the node at which it starts, as `begin` does, and is noted; None where it is about no node.
+            node: the node at which the rewrite begins, as with `begin`, and is logged; None if there is none.
 
         Raises:
-            LimitReached: there may be no more events, with which the pass ends.
+            LimitReached: the limit of events is reached, so that the pass ends.
         """
         if self._log.full:
             raise LimitReached
@@ -131,7 +131,7 @@ class Building:
                 self.note(self._rule, node, declined)
 
     def decline(self, reason: str, *args: object, node: Node | None = None) -> None:
-        """Note a near miss and go on; for passes over whole graphs."""
+        """Log a near miss and go on; for graph passes."""
         if self._log.listen:
             at = node or self._origin
             if at is None:
@@ -139,7 +139,7 @@ class Building:
             self.note(self._rule, at, Decline(reason, *args))
 
     def note(self, rule: str, node: Node, declined: Decline) -> None:
-        """Remember why a rule declined at a node."""
+        """Log why a rule declined at a node."""
         note = NodeNote.of(node)
         function = node.graph.scope
         key = f"{function}/{node.graph.name}/{note.outputs[0] if note.outputs else note.name}"
@@ -152,26 +152,26 @@ class Building:
     def op(
         self, op_type: str, *inputs: Operand, domain: str = "", name: str | None = None, **attrs: Any
     ) -> Value:  # fmt: skip
-        """The output of a new node, pending.
+        """Build a node, pending, and return its output.
 
         Args:
             op_type: operator name.
-            *inputs: values; arrays become constants; None leaves an optional input out.
+            *inputs: values; arrays become constants; None omits an optional input.
             domain: operator domain.
             name: node name; by default derived from the node that is rewritten.
-            **attrs: attributes; None leaves one out. What is an attribute at some opsets and an input at others, like
-                axes and bounds, is given here by the input's name, and goes where the opset of the graph has it.
+            **attrs: attributes; None omits one. Settings that are attributes at some opsets and inputs at others, like
+                axes and bounds, are given by the input's name, and written in the form of the graph's opset.
         """
         return self.outputs(1, op_type, *inputs, domain=domain, name=name, **attrs)[0]
 
     def again(self, node: Node, *inputs: Operand, **changed: Any) -> Value:
-        """The one output of the operator of a node on other operands, with some of its attributes changed."""
+        """Build a node like `node` with other operands and some changed attributes, and return its only output."""
         return self.op(node.op_type, *inputs, domain=node.domain, **{**node.attrs, **changed})
 
     def outputs(
         self, count: int, op_type: str, *inputs: Operand, domain: str = "", name: str | None = None, **attrs: Any
     ) -> tuple[Value, ...]:
-        """The first outputs of a new node, pending: so many of them; for the rest see `op`."""
+        """Build a node, pending, and return its first `count` outputs; otherwise like `op`."""
         if attrs and not domain and op_type in MOVED:
             inputs, attrs = placed(op_type, self.graph.opset(), inputs, attrs, _element_type(inputs))  # type: ignore[assignment]  # a list for a tuple
         node = Node(op_type, domain, self.graph)
@@ -189,7 +189,7 @@ class Building:
         return made
 
     def add_pending(self, node: Node) -> None:
-        """Take a node that was built elsewhere (see `graphopt.rewrite.inline`) among the pending ones."""
+        """Add a node that was built elsewhere (see `graphopt.rewrite.inline`) to the pending ones."""
         self._pending_nodes.append(node)
 
     def constant(
@@ -199,8 +199,8 @@ class Building:
 
         Args:
             array: its contents; a `Tensor` for element types that NumPy lacks.
-            like: a value or a text that the name is made from.
-            graph: a graph around the one at hand that is to hold it, the main graph for one.
+            like: a value or a text from which the name is derived.
+            graph: the enclosing graph that is to hold it, such as the main graph; by default the present one.
         """
         tensor = array if isinstance(array, Tensor) else Tensor.from_array(array)
         value = Value("", graph or self.graph)
@@ -210,7 +210,7 @@ class Building:
         return value
 
     def _needed(self, values: Iterable[Value]) -> dict[Node, None]:
-        """Pending nodes that the values depend on, in the order they were made."""
+        """The pending nodes that the values depend on, in the order of their creation."""
         if not self._pending_nodes:
             return {}
         if len(self._pending_nodes) == 1:
@@ -235,7 +235,7 @@ _FIXED = frozenset({int, str})
 
 
 def settled(value: Any) -> Any:
-    """An attribute as it is kept: nothing that its maker could change later, and floats as a file has them."""
+    """An attribute as it is stored: an immutable copy, with floats as in a file."""
     kind = type(value)
     if kind is int or kind is str or (kind is tuple and {*map(type, value)} <= _FIXED):
         return value
@@ -252,7 +252,7 @@ def _single(number: float) -> float:
 
 
 def _element_type(inputs: Sequence[Operand]) -> np.dtype[Any] | None:
-    """The element type of a first operand."""
+    """The element type of the first operand."""
     first = inputs[0] if inputs else None
     if isinstance(first, np.ndarray):
         return first.dtype

@@ -1,4 +1,4 @@
-"""The worklist that runs rules until none of them has anything left to do."""
+"""The worklist that runs rules to a fixpoint."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from graphopt.rewrite.rule import GraphPass, OpRule, PatternRule, Rule
 from graphopt.rewrite.waiting import FUNCTIONS, Waiting
 
 _FAILURES_ALLOWED = 3
-"""A rule is not asked again where it raised, and nowhere once it raised at this many nodes."""
+"""A rule is not tried again at a node where it raised, nor anywhere once it raised at this many nodes."""
 
 _MOST_READERS = 8
-"""Readers of a value with more of them are not looked at again one by one when it changes."""
+"""The readers of a changed value are pushed on the worklist again unless there are more than this."""
 
 _MOST_OUTPUTS = 64
-"""The same for nodes with more outputs, such as a `Split` into single rows."""
+"""The same limit for the outputs of a node, such as a `Split` into single rows."""
 
 
 class RewriteLoopError(PassError):
-    """Rules undo each other's work; the message shows the cycle."""
+    """Rules undo each other's rewrites; the message shows the cycle."""
 
 
 Known = tuple[int, tuple[RuleOrWaiting, ...], Table]
-"""How many operators were known, which rules find nothing among them, and what is tried of the others where."""
+"""The number of operators seen, the rules that need others, and the dispatch table of the remaining rules."""
 
 
 class Driver:
@@ -42,10 +42,10 @@ class Driver:
 
     Attributes:
         model: the model.
-        log: what happened.
-        strict: re-raise what a pass raises instead of undoing and noting it.
+        log: the log of the run.
+        strict: re-raise what a pass raises instead of undoing its changes and logging it.
         check: verify the view after every rewrite (slow, for tests).
-        tables: what rules try where; it may have served other runs.
+        tables: dispatch tables, possibly shared with other runs.
     """
 
     def __init__(
@@ -61,29 +61,29 @@ class Driver:
         self._failed: dict[str, set[Node | None]] = {}
         self._inferred = 0
         self._quiet: set[Hashable] = set()
-        """The rules, and names of graph passes, that find nothing to do in the model as it is; rules that never come to
-        rest together are one entry."""
+        """The rules, and names of graph passes, that cannot change the present model; a set of rules that cycles is one
+        entry."""
         self._quiet_at: tuple[int, ...] = ()
-        """The state of the model that this is said of."""
+        """The state of the model for which `_quiet` holds."""
         self._present: set[str] = set()
-        """The operators that the model has, or had."""
+        """All operators seen in the model so far."""
         self._ready: set[RuleOrWaiting] = set()
-        """The rules that may find something among them."""
+        """The rules whose operators are present."""
         self._looked_at: tuple[int, ...] = ()
-        """The state of the model when all of its operators were last among these."""
+        """The state of the model when `_present` was last complete."""
         self.tables = tables or Tables()
         self._broken: set[tuple[RuleOrWaiting, int]] = set()
-        """The rules of which it cannot be said what they try at an opset."""
+        """The rules for which no dispatch entry could be built at an opset."""
         self._known: dict[tuple[tuple[RuleOrWaiting, ...], int], Known] = {}
 
     @classmethod
     def through(cls, rewriter: Rewriter) -> Driver:
-        """A driver that works through a gate that a pass has in use: what it does is part of what the pass does."""
+        """A driver that works through the gate of a running pass: its changes are part of that pass."""
         return cls(rewriter.model, rewriter._log, rewriter=rewriter)
 
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:
-        """All changes of what happens inside, or none: where it raises, model and log are as they were before."""
+        """Context that undoes all changes to model and log if its body raises."""
         mark, events = self._journal.mark(), len(self.log.events)
         try:
             yield
@@ -94,7 +94,7 @@ class Driver:
 
     @contextmanager
     def as_one(self, detail: str) -> Iterator[None]:
-        """Around changes of which none makes sense without the others: all are one event of the pass at hand."""
+        """Context of changes that belong together: they become one event of the present pass."""
         rule, graph, events = self.rewriter._rule, self.rewriter.graph, self.log.events
         first = len(events)
         yield
@@ -112,11 +112,11 @@ class Driver:
         self.log.of("infer types").seconds += perf_counter() - start
 
     def _state(self) -> tuple[int, ...]:
-        """What tells whether anything changed: rewrites and primitive changes so far, inference runs."""
+        """A state that differs after any change: the numbers of rewrites, primitive changes and inference runs."""
         return len(self.log.events), self._journal.state(), self._inferred
 
     def _is_quiet(self, rules: Iterable[Hashable]) -> bool:
-        """Whether all of these were asked about the model as it is, and none had anything to do."""
+        """Whether all of these ran on the present model without a rewrite."""
         return self._quiet.issuperset(rules) and self._quiet_at == self._state()
 
     def _note_quiet(self, rules: Iterable[Hashable]) -> None:
@@ -140,15 +140,15 @@ class Driver:
         """Run rules in one worklist until none fires.
 
         Args:
-            rules: in order of preference: at a node the first that fires wins. Those that wait are imported once the
-                model has the operators that they need.
-            once: do not go over the whole graph again to see whether something fires now; the caller does so.
+            rules: in order of preference: at a node the first that fires wins. Rules that are not imported yet are
+                imported once the model has the operators that they need.
+            once: do not seed the worklist with the whole graph again after a round; the caller repeats.
 
         Returns:
             The number of rewrites.
 
         Raises:
-            RewriteLoopError: (when strict) the rules never come to rest.
+            RewriteLoopError: (when strict) the rules do not reach a fixpoint.
         """
         rules = tuple(rules)
         if self._is_quiet(rules) or self._is_quiet((rules,)):
@@ -164,7 +164,7 @@ class Driver:
                     for graph in reversed(list(self.model.graphs())):
                         if not self.log.full and (graph.owner is None or not graph.owner.removed):
                             self._drain(graph, rules, limit)
-                    self._looked_at = self._state()  # what rules brought in is among those seen
+                    self._looked_at = self._state()  # operators that rules added are in `_present`
                     if len(self.log.events) == at_start:
                         self._note_quiet(rules)
                         break
@@ -181,7 +181,7 @@ class Driver:
         return len(self.log.events) - before
 
     def _look(self) -> None:
-        """Learn which operators there are, in all graphs: what a rule needs may be in another than it changes."""
+        """Collect the operators of all graphs: those that a rule needs may be in another graph than it changes."""
         if self._looked_at != self._state():
             for graph in self.model.graphs():
                 self._present.update([node.op for node in graph.listed()])
@@ -190,29 +190,29 @@ class Driver:
             self._looked_at = self._state()
 
     def _table(self, rules: tuple[RuleOrWaiting, ...], opset: int) -> Table:
-        """Which rules to ask at which operator, of those that may find something among the operators seen so far."""
+        """The dispatch table of the rules whose operators have been seen so far."""
         known, left, table = self._known.get((rules, opset), (0, rules, {}))
         if known != len(self._present):
             waiting = tuple([rule for rule in left if rule not in self._ready and self._lacks(rule)])
             if len(waiting) < len(left):
-                self._ready.update(set(rules).difference(waiting))  # no operator is taken off the list of those seen
+                self._ready.update(set(rules).difference(waiting))  # operators are never removed from `_present`
                 asked = tuple([rule for rule in rules if rule in self._ready and self._is_sound(rule, opset)])
                 table = self.tables.table(asked, opset, silent=not self.log.listen)
             self._known[rules, opset] = len(self._present), waiting, table
         return table
 
     def _lacks(self, rule: Rule | Waiting) -> bool:
-        """Whether there is nothing for a pass in this model; who listens for near misses is told them all."""
+        """Whether a pass that is not imported yet cannot apply; never if near misses are logged."""
         return isinstance(rule, Waiting) and not self.log.listen and rule.card.lacks(self._present)
 
     def _is_sound(self, rule: RuleOrWaiting, opset: int) -> bool:
-        """Whether it can be said what a rule tries; why not is noted once."""
+        """Whether a dispatch entry can be built for a rule; a failure is logged once."""
         self.log.of(rule.name)
         if (rule, opset) in self._broken:
             return False
         try:
             self.tables.entry(rule, opset, silent=not self.log.listen)
-        except BaseException as error:  # a pattern that cannot be compiled, for one
+        except BaseException as error:  # for example, a pattern that cannot be compiled
             self._isolate(rule.name, None, error, self._journal.mark(), len(self.log.events))
             self._broken.add((rule, opset))
             return False
@@ -246,7 +246,7 @@ class Driver:
             rewriter._touched.clear()
 
     def _visit(self, node: Node, attempts: list[RuleAttempt]) -> bool:
-        """Ask rules at a node in turn until one fires; why one does not is noted if somebody listens."""
+        """Try rules at a node in turn until one fires; reasons are logged if `listen` is set."""
         rewriter, log, changes = self.rewriter, self.log, self._journal.log
         listen, profile, counts = log.listen, log.profile, log.stats
         mark, events = len(changes), len(log.events)
@@ -267,7 +267,7 @@ class Driver:
                     raise PassError("it reported a rewrite and made none")
             except Decline as declined:
                 fired = False
-                declined.__traceback__ = None  # a rule that kept it is held by its own frame otherwise
+                declined.__traceback__ = None  # if a rule kept it, it would hold its own frame
                 if listen and declined.args:
                     self._note(name, node, declined, mark, events)
             except BaseException as error:
@@ -285,7 +285,7 @@ class Driver:
         return False
 
     def _take_back(self, rule: str, node: Node, mark: int, events: int) -> None:
-        """Undo what an attempt changed before it declined."""
+        """Undo the changes of an attempt that declined."""
         if self.check and len(self.log.events) > events:
             raise PassError(f"pass {rule} declined at {NodeNote.of(node)} after it had changed the graph")
         self._undo(mark, events)
@@ -297,9 +297,9 @@ class Driver:
         self.rewriter._drop_pending()
 
     def _isolate(self, rule: str, node: Node | None, error: BaseException, mark: int, events: int) -> None:
-        """Undo what a failing pass did, and note the failure.
+        """Undo the changes of a pass that raised, and log the failure.
 
-        Whatever a pass raises is its failure, `SystemExit` included; only the user can interrupt the run.
+        Any exception of a pass is its failure, including `SystemExit`; only the user can interrupt the run.
         """
         note = NodeNote.of(node) if node is not None else None
         self._undo(mark, events)
@@ -313,14 +313,14 @@ class Driver:
         self.log.failures.append(Failure(rule, note, error))
 
     def _note(self, rule: str, node: Node, declined: Decline, mark: int, events: int) -> None:
-        """Note why a rule declined; one that gives no usable reason failed."""
+        """Log why a rule declined; a rule that gives no valid reason has failed."""
         try:
             self.rewriter.note(rule, node, declined)
         except BaseException as error:
             self._isolate(rule, node, error, mark, events)
 
     def _left(self, node: Node, attempts: list[RuleAttempt]) -> list[RuleAttempt]:
-        """The attempts of rules that did not raise before."""
+        """The attempts of rules that have not raised before."""
         return [each for each in attempts if not self._gave_up(each.name, node)]
 
     def _gave_up(self, rule: str, node: Node) -> bool:
@@ -373,7 +373,7 @@ class Driver:
         return done
 
     def run(self, rules: Sequence[Rule]) -> int:
-        """Run a mixed sequence: neighbouring rules share a worklist, graph passes run one by one."""
+        """Run a mixed sequence: adjacent rules share a worklist, graph passes run one by one."""
         count = 0
         group: list[OpRule | PatternRule] = []
         for rule in rules:
@@ -387,7 +387,7 @@ class Driver:
 
 
 def _is_fixed(graph: Graph) -> bool:
-    """Whether every result in a graph has a shape of numbers: then inference adds nothing. Functions have none."""
+    """Whether all results in a graph have fixed shapes, so that inference adds nothing. Functions have no shapes."""
     if graph.in_function:
         return True
     for node in graph.listed():
@@ -403,7 +403,7 @@ def _is_fixed(graph: Graph) -> bool:
 
 
 def _neighbours(nodes: list[Node]) -> list[Node]:
-    """The nodes, and those that read what they compute: a pattern may be rooted one or two steps below."""
+    """The nodes and their readers: the root of a pattern may be one or two steps below."""
     found: dict[Node, object] = dict.fromkeys(nodes)
     for node in list(found):
         for value in node.outputs if len(node.outputs) <= _MOST_OUTPUTS else ():

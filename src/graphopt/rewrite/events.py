@@ -1,4 +1,4 @@
-"""What happened to a model: one event for each rewrite, in order."""
+"""The log of a run: one event per rewrite, in order."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from graphopt.records import dataclass
 
 
 class NodeNote(NamedTuple):
-    """A node as an event remembers it.
+    """A node as recorded in an event.
 
     Attributes:
         op: operator, with its domain unless that is the standard one.
         name: node name.
-        outputs: names of its outputs at the time.
+        outputs: names of its outputs at that time.
     """
 
     op: str
@@ -28,7 +28,7 @@ class NodeNote(NamedTuple):
     def of(cls, node: Node) -> NodeNote:
         """The note of a node."""
         names = [v.name if v is not None else "" for v in node.outputs]
-        return tuple.__new__(cls, (node.op, node.name, (*names,)))  # `cls(...)` is Python code that does this
+        return tuple.__new__(cls, (node.op, node.name, (*names,)))  # faster than `cls(...)`, which is Python code
 
     def __str__(self) -> str:
         return f"{shown_op(self.op)}({', '.join(self.outputs)})"
@@ -41,14 +41,14 @@ class Event:
     Attributes:
         index: its number in the run, from 0.
         rule: the pass that made it.
-        graph: name of the graph it happened in.
-        removed: nodes that are gone.
-        added: nodes that are new.
-        changed: nodes whose attributes or inputs were changed where they stand.
+        graph: name of the graph that it changed.
+        removed: removed nodes.
+        added: new nodes.
+        changed: nodes whose attributes or inputs were changed in place.
         bytes: constant data added minus constant data dropped.
-        detail: anything else the pass wants to say.
-        zeroed: weights that were set to zero because they cannot matter.
-        bound: by how much that may change an output at most, for activations of magnitude 1.
+        detail: a remark of the pass.
+        zeroed: number of negligible weights that were set to zero.
+        bound: upper bound of the resulting change of an output, for activations of magnitude 1.
     """
 
     index: int
@@ -64,7 +64,7 @@ class Event:
 
     @classmethod
     def joined(cls, parts: Sequence[Event], index: int, rule: str, graph: str, detail: str) -> Event:
-        """One event for what several did; what one added and another removed again is left out."""
+        """Merge several events into one, without nodes that one added and another removed."""
         removed = dict.fromkeys(note for part in parts for note in part.removed)
         added = dict.fromkeys(note for part in parts for note in part.added)
         changed = dict.fromkeys(note for part in parts for note in part.changed)
@@ -83,14 +83,14 @@ class Event:
 
 @dataclass(slots=True)
 class NearMiss:
-    """A place where a rule looked closely and declined.
+    """A node at which a rule declined with a reason.
 
     Attributes:
         rule: the pass.
-        node: the node it looked at.
-        reason: why not.
-        form: the reason without what it names, by which equal ones are counted.
-        function: the function of the model that the node is in; "" for the main graph and all bodies in it.
+        node: the node.
+        reason: the reason.
+        form: the reason without its arguments, by which equal reasons are counted.
+        function: the model-local function that contains the node; "" for the main graph and its subgraphs.
     """
 
     rule: str
@@ -102,12 +102,12 @@ class NearMiss:
 
 @dataclass(slots=True)
 class RuleStats:
-    """What one pass cost and did.
+    """Statistics of a pass.
 
     Attributes:
-        attempts: how often it was asked.
-        hits: how often it rewrote.
-        seconds: time spent in it; for rules of a common worklist only measured when profiling.
+        attempts: number of attempts.
+        hits: number of rewrites.
+        seconds: time spent in it; for rules in a worklist only measured when profiling.
     """
 
     attempts: int = 0
@@ -121,7 +121,7 @@ class Failure:
 
     Attributes:
         rule: the pass.
-        node: the node it was at, or None.
+        node: the node at which it raised, or None.
         error: the exception.
     """
 
@@ -132,18 +132,18 @@ class Failure:
 
 @dataclass(slots=True)
 class Log:
-    """Everything a run leaves behind: events, near misses, failures and statistics.
+    """The record of a run: events, near misses, failures and statistics.
 
     Attributes:
         events: the rewrites in order.
-        near_misses: declined places by rule and place; only collected when `listen` is set.
+        near_misses: near misses by rule and node; only collected when `listen` is set.
         failures: passes that raised.
-        stats: per pass.
-        findings: what passes have to show besides, as rows of a table by pass; only collected when `listen` is set.
+        stats: statistics by pass.
+        findings: other findings of passes, as rows of a table by pass; only collected when `listen` is set.
         unsettled: how many times a `repeat` ended while its passes were still changing the model.
-        listen: whether reasons are wanted; they cost time.
+        listen: whether reasons are collected; they cost time.
         profile: whether every attempt is timed.
-        limit: the most events to allow; at the limit every pass stops. Bisection replays prefixes with it.
+        limit: the largest number of events; at the limit every pass stops. Bisection replays prefixes with it.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -169,12 +169,12 @@ class Log:
         return stats
 
 
-class LimitReached(Exception):  # noqa: N818 -- a pass ends as was asked for, which is no error
-    """The limit of events is reached: the pass over whole graphs that goes on to its next rewrite ends there."""
+class LimitReached(Exception):  # noqa: N818 -- the end of a pass, no error
+    """The limit of events is reached: a graph pass ends before its next rewrite."""
 
 
 class _Events(ReadOnlySequence):
-    """Events cannot be changed, so that they are shown as they are."""
+    """A read-only sequence of events, which are immutable themselves."""
 
     __slots__ = ()
 
@@ -186,11 +186,11 @@ class _Events(ReadOnlySequence):
 
 
 class LogView:
-    """The log as a pass may see it.
+    """A read-only view of the log for passes.
 
     Attributes:
         events: the rewrites so far, in order.
-        listen: whether reasons of near misses are wanted.
+        listen: whether reasons of near misses are collected.
         full: whether the limit of events is reached, so that every pass stops.
     """
 
@@ -206,7 +206,7 @@ class LogView:
 
     @property
     def listen(self) -> bool:
-        """Whether reasons are wanted."""
+        """Whether reasons are collected."""
         return self._log.listen
 
     @property
@@ -215,11 +215,11 @@ class LogView:
         return self._log.full
 
     def show(self, rule: str, rows: Iterable[tuple[str, ...]]) -> None:
-        """Add to what a pass has to show besides its rewrites; kept where reasons are wanted.
+        """Add findings of a pass; they are kept if reasons are collected.
 
         Args:
             rule: the pass.
-            rows: of a table.
+            rows: rows of a table.
         """
         if self._log.listen:
             self._log.findings.setdefault(rule, []).extend(rows)

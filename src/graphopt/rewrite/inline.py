@@ -1,4 +1,4 @@
-"""Copying the contents of an inner graph, or of a function, to where they are used."""
+"""Inlining: copying the contents of a subgraph, or of a function, into the graph that uses it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 Operand = Value | None
 
 _IDENTITY_OF_ANYTHING = 16
-"""From this opset on `Identity` takes sequences and optionals."""
+"""From this opset on `Identity` supports sequences and optionals."""
 
 _LARGE = 1 << 10
-"""From so many bytes on a constant that is put out is an initializer behind an `Identity`, which others may read."""
+"""From this many bytes on, a constant graph output is an `Identity` of an initializer, which others may read."""
 
 _REFERRING = "referring "
 
@@ -37,25 +37,25 @@ def adopt(
     rw: Rewriter, source: Graph, given: Mapping[Value, Operand] | None = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> list[Operand]:  # fmt: skip
-    """Copy the nodes of a branch, body or function into the graph at hand, pending; its initializers become constants.
+    """Copy the nodes of a branch, body or function into the present graph, pending; its initializers become constants.
 
-    Nodes and values get fresh names, and what is told of the node at hand where they tell nothing themselves. Subgraphs
-    are copied with them; what they captured from `source` they capture from the copies. Values from outside of `source`
-    are read as before, and must be visible here.
+    Nodes and values get fresh names, and the present node's documentation and metadata if they have none. Subgraphs are
+    copied too; values that they capture from `source` are replaced by the copies. Values that `source` captures are
+    read as before, and must be visible in the present graph.
 
     Args:
         rw: the gate, begun at a node of the graph to copy into.
-        source: the inner graph or the function.
-        given: what stands for its inputs, None for one that is left out; whatever else is in it is not copied.
+        source: the subgraph or the function.
+        given: replacements of its inputs, None for an omitted one; other values in it are replaced, not copied.
         attributes: for a function, the values of the attributes that its nodes refer to.
 
     Returns:
-        What stands for the outputs of `source`, outer values included.
+        The replacements of the outputs of `source`, which may be captured values.
 
     Raises:
         Decline: it cannot be copied.
     """
-    # A branch sees all that its surroundings see. Anything else may be brought where its inner names mean something.
+    # A branch sees all names that its enclosing graph sees. Others may be copied to where their names are taken.
     foreign = bool(given) or source.is_function
     _check_copy(source, foreign)
     referred = (attributes or {}) if source.is_function else None
@@ -72,7 +72,7 @@ def adopt(
 
 
 def _told(inner: onnx.NodeProto | None, owner: Node | None) -> onnx.NodeProto | None:
-    """What is told of a node of an inner graph: what it says itself, else what the node says that it came out of."""
+    """A proto with the documentation and metadata of a copied node, completed by its owner's."""
     outer = None if owner is None else owner._proto if owner._proto is not None else owner._origin
     if outer is None or not (outer.metadata_props or outer.HasField("doc_string")):
         return inner
@@ -87,7 +87,7 @@ def _told(inner: onnx.NodeProto | None, owner: Node | None) -> onnx.NodeProto | 
 
 
 def constants_of(rw: Rewriter, source: Graph) -> dict[Value, Operand]:
-    """One constant for each initializer and `Constant` node of a graph, for `adopt` to share between copies of it."""
+    """One constant per initializer and `Constant` node of a graph, which several copies by `adopt` share."""
     shared: dict[Value, Operand] = {}
     made = (value for node in source if node.op == "Constant" for value in node.outputs)
     for value in (*source.initializers, *made):
@@ -98,35 +98,35 @@ def constants_of(rw: Rewriter, source: Graph) -> dict[Value, Operand]:
 
 
 def replace_by(rw: Rewriter, node: Node, results: Sequence[Operand], detail: str = "") -> Fired:
-    """Let what was adopted take the place of a node.
+    """Replace a node with adopted values.
 
     Args:
         rw: the gate, begun at the node.
-        node: the node that goes away.
-        results: what `adopt` or `trimmed` gave for each of its outputs.
+        node: the node to remove.
+        results: the value that `adopt` or `trimmed` returned for each of its outputs.
         detail: a remark for the event.
 
     Raises:
-        Decline: something cannot stand for an output.
+        Decline: a value cannot replace an output.
     """
     fired = rw.replace(node, stand_ins(rw, node, results), detail)
-    rw.stale_types = True  # inference has not seen the inside of copied subgraphs yet, whatever is known of results
+    rw.stale_types = True  # copied subgraphs have not been inferred yet, even if the types of results are known
     return fired
 
 
 def stand_ins(rw: Rewriter, node: Node, results: Sequence[Operand]) -> list[Operand]:
-    """What takes the place of each output of a node whose inner graph was adopted.
+    """The replacement of each output of a node whose subgraph was adopted.
 
-    Where a result is no new value, and the graph puts it out, an `Identity` or `Constant` stands between the two: where
-    another copy may put out the same large constant, an `Identity`.
+    If a graph output would be an existing value, an `Identity` or `Constant` is inserted: an `Identity` if another copy
+    may output the same large constant.
 
     Args:
         rw: the gate, begun at the node.
-        node: the node that goes away.
-        results: what `adopt` gave for each of its outputs.
+        node: the node to remove.
+        results: the value that `adopt` returned for each of its outputs.
 
     Raises:
-        Decline: something cannot stand for an output.
+        Decline: a value cannot replace an output.
     """
     values: list[Operand] = []
     for old, new in zip(node.outputs, results, strict=False):
@@ -147,15 +147,15 @@ def stand_ins(rw: Rewriter, node: Node, results: Sequence[Operand]) -> list[Oper
 
 
 def _check_identity(value: Value, value_type: ValueType | None, graph: Graph) -> None:
-    """See that an `Identity` can put out a value of a type."""
+    """Check that `Identity` supports a value of a type."""
     if isinstance(value_type, onnx.TypeProto) and graph.opset() < _IDENTITY_OF_ANYTHING:
         raise Decline("{} is no tensor, no Identity can put it out at this opset", value.name)
 
 
 def check_effects(node: Node, source: Graph) -> None:
-    """See that adopting `source` in the place of `node` loses nothing that happens in it.
+    """Check that replacing `node` with a copy of `source` loses no side effect.
 
-    Copies that no used output depends on are dropped, which an operator that may do more must not be.
+    Copies that no used output depends on are dropped, which is wrong for an operator that may have side effects.
 
     Raises:
         Decline: there is such an operator.
@@ -174,7 +174,7 @@ def check_effects(node: Node, source: Graph) -> None:
 
 
 def _check_copy(source: Graph, foreign: bool) -> None:
-    """See that a graph can be copied without losing something."""
+    """Check that a graph can be copied without loss."""
     inner = inner_graphs(source)
     for graph in (source, *inner):
         if any(value.is_sparse for value in graph.values.values()):
@@ -190,19 +190,19 @@ def _check_copy(source: Graph, foreign: bool) -> None:
 
 
 def inner_graphs(graph: Graph) -> list[Graph]:
-    """All graphs inside of a graph, at any depth."""
+    """All subgraphs of a graph, at any depth."""
     inner = [subgraph for node in graph.owners for subgraph in node.subgraphs.values()]
     return [*inner, *(deeper for subgraph in inner for deeper in inner_graphs(subgraph))]
 
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """What to leave out of a copy of a subgraph.
+    """The parts of a subgraph that a copy omits.
 
     Attributes:
-        inputs: positions of inputs; nothing that is copied may read them.
-        outputs: positions of outputs.
-        nodes: nodes of it that nothing which is copied reads.
+        inputs: indices of inputs, which no copied node may read.
+        outputs: indices of outputs.
+        nodes: nodes, which no copied node may read.
     """
 
     inputs: Collection[int] = ()
@@ -214,22 +214,22 @@ def trimmed(
     rw: Rewriter, node: Node, trims: Mapping[str, Trim], *, inputs: Sequence[Operand], outputs: int,
     given: Mapping[Value, Operand] | None = None, **attrs: Any,
 ) -> list[Operand]:  # fmt: skip
-    """A new node like one with subgraphs, pending, without some of their inputs, outputs and nodes.
+    """Copy a node with subgraphs, pending, without some of their inputs, outputs and nodes.
 
     Args:
         rw: the gate, begun at the node.
         node: the node.
-        trims: what to leave out of each subgraph.
+        trims: the parts of each subgraph to omit.
         inputs: the operands of the new node.
-        outputs: how many outputs it has.
-        given: what stands for inputs of subgraphs that are left out.
+        outputs: its number of outputs.
+        given: replacements of omitted inputs of subgraphs.
         **attrs: attributes that differ.
 
     Returns:
         The outputs.
 
     Raises:
-        Decline: a subgraph cannot be written without losing something.
+        Decline: a subgraph cannot be copied without loss.
     """
     for graph in node.subgraphs.values():
         _check_copy(graph, foreign=True)
@@ -249,13 +249,13 @@ def trimmed(
 
 @dataclass(slots=True)
 class Copier:
-    """Copies that refer to each other.
+    """Copies nodes and subgraphs that refer to each other.
 
     Attributes:
-        values: the copy of each value; what is not in it is used as it is.
-        foreign: the copies go where other names are visible, or more than once: inner values get fresh names, and
-            symbolic dimensions, which may mean another size in each copy, are forgotten.
-        attributes: what attributes that nodes refer to stand for; None where they stay references.
+        values: the copy of each value; other values are used as they are.
+        foreign: whether the copies go to where other names are visible, or there are several: inner values get fresh
+            names, and symbolic dimensions, which may mean another size in each copy, are dropped.
+        attributes: the values of referenced attributes; None if references stay.
     """
 
     values: dict[Value, Operand] = field(default_factory=dict)
@@ -263,7 +263,7 @@ class Copier:
     attributes: Mapping[str, Any] | None = None
 
     def node(self, node: Node, graph: Graph, *, named: bool) -> Node:
-        """A copy of a node for `graph`, not linked into it."""
+        """Copy a node for `graph`, without linking it."""
         copy = Node(node.op_type, node.domain, graph)
         copy.op, copy.overload = node.op, node.overload
         copy._origin = node._proto if node._proto is not None else node._origin
@@ -284,14 +284,14 @@ class Copier:
         return copy
 
     def _end_inputs(self, copy: Node, before: int) -> None:
-        """Drop what is left out at the end; but some operators, such as `Loop`, need the place of it."""
+        """Drop omitted inputs at the end, except those that an operator such as `Loop` requires to be listed."""
         schema = copy.schema
         least = before if schema is None else schema.min_inputs
         while len(copy.inputs) > least and copy.inputs[-1] is None:
             copy.inputs.pop()
 
     def _resolve(self, copy: Node, attributes: Mapping[str, Any]) -> None:
-        """Put the function's attributes where the node refers to them; those that were not given are left out."""
+        """Replace references to the function's attributes with their values; those that are not given are omitted."""
         while copy.op.startswith(_REFERRING):
             copy.op = copy.op.removeprefix(_REFERRING)
         attrs: dict[str, Any] = {}
@@ -309,12 +309,12 @@ class Copier:
         return copy
 
     def graph(self, graph: Graph, owner: Node, trim: Trim | None = None) -> Graph:
-        """A copy of a subgraph; uses of outer values are counted when its owner is linked.
+        """Copy a subgraph; uses of captured values are counted when its owner is linked.
 
         Args:
             graph: the subgraph.
-            owner: the node that it will be an attribute of.
-            trim: what to leave out of it.
+            owner: the node of which it will be an attribute.
+            trim: the parts to omit.
         """
         stub = graph._proto
         restated = self.foreign or trim is not None
@@ -342,7 +342,7 @@ class Copier:
         return copy
 
     def _is_given(self, node: Node) -> bool:
-        """Whether something stands for a constant of an inner graph already."""
+        """Whether a node is a constant that has a replacement already."""
         return node.op == "Constant" and node.result in self.values
 
     def _put_out(self, before: Value, copy: Graph) -> None:
@@ -351,7 +351,7 @@ class Copier:
             after.output_count += 1
             after._info = before._info
         elif before in self.values:
-            # The outer value has a new name, and what a graph puts out has to keep its own.
+            # The captured value has a new name, but a graph output must keep its own.
             _check_identity(after, before.type or after.type, copy)
             node = Node("Identity", "", copy)
             name = copy.model.fresh_name(before.name) if self.foreign or before.name in copy.values else before.name
@@ -375,7 +375,7 @@ class Copier:
 
 
 def _declare(graph: Graph, copy: Graph, trim: Trim) -> None:
-    """State inputs and outputs of a copy under their new names."""
+    """Declare inputs and outputs of a copy under their new names."""
     before, after = graph._proto, copy._proto
     assert isinstance(before, onnx.GraphProto)
     assert isinstance(after, onnx.GraphProto)
@@ -392,7 +392,7 @@ def _declare(graph: Graph, copy: Graph, trim: Trim) -> None:
 
 
 def _lasting(value_type: ValueType | None) -> ValueType | None:
-    """What of a type holds in every copy."""
+    """The part of a type that holds in every copy."""
     if not isinstance(value_type, TensorType) or value_type.shape is None:
         return value_type
     return TensorType(value_type.dtype, tuple(d if isinstance(d, int) else None for d in value_type.shape))

@@ -1,4 +1,4 @@
-"""Changes that can be taken back: each primitive of `ir.edit` together with its inverse."""
+"""The undo log: each primitive change of `ir.edit` together with its inverse."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from graphopt.ir import Graph, Model, Node, Value, edit
 from graphopt.ir.order import next_node
 
 _REORDERING = frozenset({edit.restore_initializer, edit.restore_labels})
-"""Inverses after which initializers may stand in another order than before."""
+"""Inverses that may change the order of initializers."""
 
 
 class Journal:
-    """Applies primitive changes and remembers how to undo them.
+    """Applies primitive changes and records their inverses.
 
     Attributes:
-        log: how to undo each change, in order.
-        undone: how often changes were taken back.
+        log: the inverse of each change, in order.
+        undone: how often changes were undone.
 
-    A pass that fails is undone as a whole: `mark()` before it, `undo(mark)` when it raised. The log is the model's:
-    what `ir.edit` marks as changed, and the names that are given out, are in it too. An entry is a function with its
-    arguments and holds as much as it changed, never a whole list of inputs: many nodes may feed one.
+    A pass that raises is undone as a whole: `mark()` before it, `undo(mark)` after it raised. The log belongs to the
+    model, and includes the dirty marks of `ir.edit` and generated names. An entry is a function with its arguments, of
+    the size of the change, never a whole list of inputs: a node may have many.
     """
 
     def __init__(self, model: Model) -> None:
@@ -31,7 +31,7 @@ class Journal:
         self._forgotten = 0
 
     def mark(self) -> int:
-        """The present position, to return to."""
+        """The present position in the log, for `undo`."""
         return len(self.log)
 
     def state(self) -> int:
@@ -39,14 +39,14 @@ class Journal:
         return self._forgotten + len(self.log)
 
     def undo(self, mark: int) -> None:
-        """Take back every change since `mark`, last first."""
+        """Undo every change since `mark`, the last one first."""
         log, reordered = self.log, False
         self.undone += len(log) > mark
         while len(log) > mark:
             inverse, *arguments = log.pop()
             left = len(log)
             inverse(*arguments)
-            del log[left:]  # an inverse may note changes of its own
+            del log[left:]  # an inverse may log changes itself
             reordered = reordered or inverse in _REORDERING
         for graph in self._model.graphs() if reordered else ():
             edit.reorder_initializers(graph)
@@ -57,7 +57,7 @@ class Journal:
         self.log.clear()
 
     def insert_before(self, node: Node, anchor: Node | None) -> None:
-        """Link a new node; its subgraphs come with it, and use what they capture."""
+        """Link a new node with its subgraphs, whose captures count as uses."""
         edit.restore(node, anchor)
         self.log.append((edit.remove, node))
 
@@ -68,7 +68,7 @@ class Journal:
         self.log.append((edit.restore, node, anchor))
 
     def set_input(self, node: Node, index: int, value: Value | None) -> None:
-        """Let an input read another value."""
+        """Make an input read another value."""
         length, before = len(node.inputs), node.input(index)
         edit.set_input(node, index, value)
         if len(node.inputs) != length:
@@ -76,13 +76,13 @@ class Journal:
         self.log.append((edit.set_input, node, index, before))
 
     def replace_uses(self, old: Value, new: Value) -> list[Node]:
-        """Let all readers of `old` read `new`; returns them."""
+        """Make all readers of `old` read `new`; returns them."""
         moved = edit.replace_uses(old, new)
         self.log.append((edit.restore_uses, old, new, moved))
         return [node for node, _ in moved]
 
     def take_over_output(self, old: Value, new: Value) -> None:
-        """Give the place and name of a graph output to another value."""
+        """Make another value the graph output in place of `old`, with its name."""
         state = edit.OutputState.of(old, new)
         self.log.append((state.restore, edit.take_over_output(old, new)))
 
@@ -99,7 +99,7 @@ class Journal:
         self.log.append((edit.rename_node, node, before))
 
     def adopt_initializer(self, value: Value) -> None:
-        """Take in an initializer that was built beforehand."""
+        """Add an initializer that was built before."""
         edit.add_initializer(value)
         self.log.append((edit.remove_initializer, value))
 
@@ -124,23 +124,23 @@ class Journal:
         self.log.append((list.insert, functions, position, function))
 
     def set_type(self, value: Value, value_type: Any) -> None:
-        """Note what is known of a value's type."""
+        """Set the type of a value."""
         edit.set_type(value, value_type)
 
     def import_domain(self, domain: str, version: int) -> None:
-        """Import an operator domain in every graph that does not yet."""
+        """Import an operator domain in every graph that does not import it yet."""
         edit.import_domain(self._model, domain, version)
 
     def set_opset(self, graph: Graph, domain: str, version: int) -> None:
-        """Let the main graph or a function read its operators as another version has them."""
+        """Set the version of a domain in the main graph or a function."""
         edit.set_opset(graph, domain, version)
 
     def set_ir_version(self, version: int) -> None:
-        """State another IR version."""
+        """Set the IR version."""
         edit.set_ir_version(self._model, version)
 
     def cut_inputs(self, node: Node, least: int) -> None:
-        """Cut off inputs that are left out at the end, down to a number of them."""
+        """Remove omitted inputs at the end, down to `least` inputs."""
         length = len(node.inputs)
         while length > least and node.inputs[length - 1] is None:
             length -= 1
@@ -150,5 +150,5 @@ class Journal:
             edit.touch(node)
 
     def set_metadata(self, key: str, text: str) -> None:
-        """State something in the model's metadata."""
+        """Set an entry of the model's metadata."""
         edit.set_metadata(self._model, key, text)

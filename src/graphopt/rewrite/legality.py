@@ -1,4 +1,4 @@
-"""What a change must not do; the gate asks before it changes anything, whichever way a graph is changed."""
+"""The conditions of a legal change; the gate checks them before it changes a graph in any way."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from graphopt.ir.types import FLOAT_TYPES, is_told, type_name
 from graphopt.rewrite.operands import check_operand_types
 
 CONTRIB_OPSETS = {"com.microsoft": 1, "com.microsoft.nchwc": 1, "ai.onnx.ml": 3}
-"""Versions at which domains are imported when a rewrite brings the first operator of one."""
+"""Versions at which domains are imported for the first operator that a rewrite adds of one."""
 
 _STANDARD = ("", "ai.onnx.ml")
 
@@ -30,48 +30,47 @@ _NUMBERS = frozenset({int})
 _DIVIDING = frozenset({"Div", "Mod"})
 _SCALING = frozenset({"Resize", "Upsample"})
 _LOOKED_INTO = {"ConstantOfShape": 0, "Div": 1, "Mod": 1, "Range": 2, "Resize": 2, "Slice": 4, "Upsample": 1}
-"""Operators of which a runtime looks into a constant operand as it loads them: integers are not divided by zero,
-nothing is scaled by it or cut in steps of it, and no size is negative. Of `Range` the checker does, to which there is
-nothing in steps of 0."""
+"""Operators with a constant operand that a runtime checks at load: integer divisors, scales and steps must not be zero,
+and sizes not be negative. The step of `Range` is checked by the ONNX checker."""
 _RANKS: dict[str, dict[int, int]] = {
     "DFT": {1: 0, 2: 0}, "MelWeightMatrix": dict.fromkeys(range(5), 0), "Pad": {1: 1},
     "Range": dict.fromkeys(range(3), 0), "STFT": {1: 0, 3: 0}, "Split": {1: 1},
     "BlackmanWindow": {0: 0}, "HammingWindow": {0: 0}, "HannWindow": {0: 0},
 }  # fmt: skip
-"""Operators of which runtimes compute what the standard's inference, and so loading, refuses of constants: numbers in a
-list for scalars, pads in more than a list, and no sizes of parts for equal ones; with the ranks in the standard."""
+"""Operators of which runtimes accept computed operands that the standard's inference, and so loading, rejects as
+constants: lists for scalars, pads of higher rank, empty sizes of parts; with the standard's ranks by operand."""
 _LOOKED_AT = {*_RANKS, *_LOOKED_INTO}
 _ROI_SINCE = 11
-"""From this opset on `Resize` has another operand before its scales."""
+"""From this opset on `Resize` has the operand `roi` before its scales."""
 
 
 def reads(node: Node) -> list[Value]:
-    """The values that a node, or what is inside of it, reads."""
+    """The values that a node or its subgraphs read."""
     read = [v for v in node.inputs if v is not None]
     return [*read, *captured_values(node)] if node.subgraphs else read
 
 
 def well_known(value: Value) -> bool:
-    """Whether every dimension is fixed or has a name that the model gave it."""
-    shape = value.shape  # asked for every value that is replaced or made
+    """Whether every dimension is fixed or has a symbol of the model."""
+    shape = value.shape  # called for every value that is replaced or new
     return shape is not None and ({*map(type, shape)} <= _NUMBERS or all(map(is_told, shape)))
 
 
 def tells_more(old: Value, new: Value) -> bool:
-    """Whether readers of a value get to know more: a constant, or a shape, in place of what was not known."""
+    """Whether the new value is better known to readers: constant, or of a known shape, unlike the old one."""
     if new.constant_tensor is not None and old.constant_tensor is None:
         return True
     return well_known(new) and not well_known(old) and (bool(old.users) or _leaves_body(old))
 
 
 def _leaves_body(value: Value) -> bool:
-    """Whether it is an output of an inner graph, of whose type results of the node around that depend."""
+    """Whether it is an output of a subgraph, on whose type results of the owner node depend."""
     producer = value.producer
     return bool(value.output_count) and producer is not None and producer.graph.owner is not None
 
 
 def at_level(node: Node, graph: Graph) -> Node:
-    """The node of `graph` that `node` is, or is inside of."""
+    """The node of `graph` that is `node`, or contains it."""
     while node.graph is not graph:
         owner = node.graph.owner
         if owner is None:
@@ -81,7 +80,7 @@ def at_level(node: Node, graph: Graph) -> Node:
 
 
 def is_visible(value: Value, graph: Graph) -> bool:
-    """Whether `graph` can read `value` by its name: of an outer scope, and not hidden by one in between."""
+    """Whether `graph` can read `value` by its name: it is in scope, and not shadowed by a scope in between."""
     scope: Graph | None = graph
     while scope is not None and scope is not value.graph:
         if value.name in scope.values:
@@ -91,10 +90,10 @@ def is_visible(value: Value, graph: Graph) -> bool:
 
 
 def check_types(old: Value, new: Value) -> None:
-    """See that two values can have the same readers, as far as their types are known.
+    """Check that the known types of two values agree, so that they may have the same readers.
 
     Raises:
-        Decline: they cannot.
+        Decline: they do not.
     """
     _check_agree(old.name, old.type, new.type)
 
@@ -115,12 +114,12 @@ def _check_agree(name: str, before: ValueType | None, after: ValueType | None) -
 
 
 def check_constant(graph: Graph, tensor: Tensor, *, as_node: bool = False) -> None:
-    """See that a graph can hold a constant: where it has to be a `Constant` node, that must be able to state it.
+    """Check that a graph can hold a constant; if it has to be a `Constant` node, that must support its type.
 
     Args:
         graph: the graph.
         tensor: the constant.
-        as_node: whether it is to be a node in any case, since the graph puts it out.
+        as_node: whether it has to be a node because it is a graph output.
 
     Raises:
         Decline: it cannot.
@@ -133,16 +132,16 @@ def check_constant(graph: Graph, tensor: Tensor, *, as_node: bool = False) -> No
 
 
 def gone(value: Value) -> bool:
-    """Whether a value that had a name left its graph."""
+    """Whether a named value was removed from its graph."""
     return bool(value.name) and value.graph.values.get(value.name) is not value
 
 
 def check_operand(value: Value, at: Node) -> None:
-    """See that a node can read a value: it is there, visible and computed before.
+    """Check that a node can read a value: it is in its graph, visible, and computed before.
 
     Args:
-        value: the value; pending ones, which have no name yet, may be read by whatever else is pending.
-        at: the node, or the one that it will stand in front of.
+        value: the value; pending values, which have no name yet, may be read by any pending node.
+        at: the node, or the one before which it will be inserted.
 
     Raises:
         Decline: it cannot.
@@ -160,12 +159,12 @@ def check_operand(value: Value, at: Node) -> None:
 
 
 def check_node(node: Node, at: Node, constants: Mapping[Value, str]) -> None:
-    """See that a node can be in its graph: the operator, its operands, and what a constant can be there.
+    """Check that a node may be added to its graph: its operator, its operands, and the form of constants there.
 
     Args:
         node: the node, not linked yet.
-        at: the node that it will stand in front of, or replaces.
-        constants: the constants that come with it.
+        at: the node before which it will be inserted, or which it replaces.
+        constants: the pending constants that it needs.
 
     Raises:
         Decline: it cannot.
@@ -180,10 +179,10 @@ def check_node(node: Node, at: Node, constants: Mapping[Value, str]) -> None:
         if value.name:
             check_operand(value, at)
         if value.producer is not None and value.producer.op.startswith("malformed "):
-            # Inference may know a type that runtimes see otherwise, and object to what is new.
+            # Inference may derive a type that runtimes do not, so that they reject new readers.
             raise Decline("{} is what a malformed {} computes", value.name, value.producer.op_type)
         if value.is_sparse and domain in _STANDARD and all(user.domain not in _STANDARD for user in value.users):
-            # To the standard its type is not that of a tensor, whatever runtimes make of it.
+            # In the standard its type is not a tensor, even if runtimes treat it as one.
             raise Decline("{} is sparse, which no operator of the standard takes", value.name)
         if value in constants and value.tensor is not None:
             check_constant(graph, value.tensor)
@@ -194,13 +193,13 @@ def check_node(node: Node, at: Node, constants: Mapping[Value, str]) -> None:
 
 
 def check_loads(node: Node, inputs: Sequence[Value | None]) -> None:
-    """See that a runtime does not refuse a node, before it runs, for what a constant operand holds.
+    """Check that a runtime does not reject a node at load because of the contents of a constant operand.
 
-    In a branch that is not taken it does no harm where the operand is computed.
+    In a branch that is not taken, a computed operand with such contents does no harm.
 
     Args:
-        node: the node; what is inside of it is looked at as well.
-        inputs: what it is to read.
+        node: the node; its subgraphs are checked as well.
+        inputs: its future operands.
 
     Raises:
         Decline: it does.
@@ -229,9 +228,9 @@ def check_loads(node: Node, inputs: Sequence[Value | None]) -> None:
 
 
 def _scales(node: Node, scales: np.ndarray) -> bool:
-    """Whether the runtime scales by such numbers: all of them positive, and of few axes where it interpolates.
+    """Whether the runtime supports these scales: all positive, and along few axes if it interpolates.
 
-    It takes a tensor of any rank for a list.
+    It reads a tensor of any rank as a list.
     """
     scales = scales.reshape(-1)
     enough = scales >= 1 if node.op == "Upsample" else scales > 0
@@ -248,7 +247,7 @@ def _scales(node: Node, scales: np.ndarray) -> bool:
 
 
 def _check_form(node: Node) -> None:
-    """See that the standard has an operator with these operands and attributes."""
+    """Check that the standard has an operator with these operands and attributes."""
     opset = node.graph.opsets[node.domain]
     schema, attrs = op_schema(node.op_type, node.domain, opset), node.attrs
     if node.op == RUNTIMES_OWN:
@@ -263,7 +262,7 @@ def _check_form(node: Node) -> None:
 
 
 def infer_pending(nodes: Iterable[Node]) -> None:
-    """Find the types of what new nodes compute, in order; values without names get some for as long as that takes."""
+    """Infer the types of the results of new nodes, in order; unnamed values have temporary names meanwhile."""
     named: list[Value] = []
     try:
         for node in nodes:
@@ -282,20 +281,20 @@ def infer_pending(nodes: Iterable[Node]) -> None:
 
 
 def _is_typed(node: Node) -> bool:
-    for value in node.outputs:  # noqa: SIM110 -- asked of every new node
+    for value in node.outputs:  # noqa: SIM110 -- called for every new node
         if value is not None and value.type is None:
             return False
     return True
 
 
 def check_result(node: Node) -> None:
-    """See that operands are of the types that go together, and a result follows from those of known ranks.
+    """Check that the types of operands agree, and that inference finds a result for operands of known rank.
 
     Args:
-        node: a node that `infer_pending` has seen.
+        node: a node after `infer_pending`.
 
     Raises:
-        Decline: it cannot, or the runtime computes something else.
+        Decline: they do not, it does not, or the runtime computes another result.
     """
     check_operand_types(node, node.inputs)
     _check_rows_of_text(node)
@@ -307,7 +306,7 @@ def check_result(node: Node) -> None:
 
 
 def _check_rows_of_text(node: Node) -> None:
-    """See that a Gather takes no rows of strings: the runtime gives the first one of each, and empty ones behind it."""
+    """Check that a Gather selects no rows of strings: the runtime copies the first of each, and then empty ones."""
     x = node.inputs[0] if node.op == "Gather" and node.inputs else None
     if x is None or x.dtype != TensorProto.STRING:
         return
@@ -318,15 +317,15 @@ def _check_rows_of_text(node: Node) -> None:
 
 
 def check_change(node: Node, inputs: Sequence[Value | None], attrs: Mapping[str, object]) -> None:
-    """See that with other operands or attributes a node computes a value of the same type.
+    """Check that a node with other operands or attributes is legal, and its results have the same types.
 
     Args:
         node: the node.
-        inputs: what it is to read.
-        attrs: its attributes.
+        inputs: its future operands.
+        attrs: its future attributes.
 
     Raises:
-        Decline: it cannot.
+        Decline: it is not.
     """
     trial = _trial(node, inputs, attrs)
     check_node(trial, node, {})
@@ -336,7 +335,7 @@ def check_change(node: Node, inputs: Sequence[Value | None], attrs: Mapping[str,
 
 
 def _trial(node: Node, inputs: Sequence[Value | None], attrs: Mapping[str, object]) -> Node:
-    """A node like another one, with other operands or attributes, linked to nothing."""
+    """An unlinked copy of a node with other operands or attributes."""
     trial = Node(node.op_type, node.domain, node.graph)
     trial.op, trial.overload = node.op, node.overload
     trial.inputs, trial.subgraphs = list(inputs), node.subgraphs
@@ -346,7 +345,7 @@ def _trial(node: Node, inputs: Sequence[Value | None], attrs: Mapping[str, objec
 
 
 def _check_outcome(node: Node, trial: Node) -> None:
-    """See that a trial computes values of the types that a node does."""
+    """Check that the results of a trial have the types of the node's results."""
     infer_pending([trial])
     check_result(trial)
     for old, new in zip(node.outputs, trial.outputs, strict=True):
@@ -355,23 +354,23 @@ def _check_outcome(node: Node, trial: Node) -> None:
 
 
 def _check_dependents(old: Value, new: Value) -> None:
-    """See that what reads a value loads, and its model passes the checker, where the value has contents from now on.
+    """Check that the readers of a value still load and pass the ONNX checker once the value is constant.
 
-    So does what reads that, as far as the constant tells more of its sizes.
+    Likewise their readers, as far as the constant makes more sizes known.
     """
     seen, waiting = {old}, [(old, new)]
     while waiting:
         old, new = waiting.pop()
         for user in old.users:
             if user.graph.owner is None and user.op not in _LOOKED_AT and not user.subgraphs:
-                continue  # nothing to see to, and it may have thousands of operands
+                continue  # nothing to check, and it may have thousands of operands
             told = _check_reader(user, [new if value is old else value for value in user.inputs])
             waiting += [pair for pair in told if pair[0] not in seen]
             seen.update(before for before, _ in told)
 
 
 def _check_ranks(node: Node, inputs: Sequence[Value | None]) -> None:
-    """See that loading takes constants, and defaults, of such ranks: inference asks the shape of the data first."""
+    """Check the ranks of constants and defaults, which loading may reject; inference reads the data's shape first."""
     for at, rank in _RANKS.get(node.op, {}).items():
         value = inputs[at] if at < len(inputs) else None
         held = value and (value.tensor or value.constant_tensor)
@@ -380,9 +379,9 @@ def _check_ranks(node: Node, inputs: Sequence[Value | None]) -> None:
 
 
 def _check_reader(node: Node, inputs: Sequence[Value | None]) -> list[tuple[Value, Value]]:
-    """See that a node with other operands loads, and its model passes the checker; its results of which more is known.
+    """Check that a node with other operands loads and passes the ONNX checker; returns results that are better known.
 
-    Most that always run would fail anyway. A body may be there for sizes that are not known, and never run.
+    Most nodes that always run would fail anyway. A body may exist for unknown sizes, and never run.
     """
     check_loads(node, inputs)
     _check_ranks(node, inputs)
@@ -402,7 +401,7 @@ def _check_reader(node: Node, inputs: Sequence[Value | None]) -> list[tuple[Valu
     _check_outcome(node, trial)
     for old, new in zip(node.outputs, trial.outputs, strict=True):
         if old is not None and new is not None:
-            if old.shape is not None and new.shape is None:  # a constant tells more, unless inference fails
+            if old.shape is not None and new.shape is None:  # with a constant more is known, unless inference fails
                 raise Decline("{} does not take such a constant", node.op)
             _check_put_out(old, new)
             if new.shape != old.shape:
@@ -411,7 +410,7 @@ def _check_reader(node: Node, inputs: Sequence[Value | None]) -> list[tuple[Valu
 
 
 def _check_put_out(old: Value, new: Value) -> None:
-    """See that a value is of the type that is declared of it as an output, or of what an `If` puts out for it."""
+    """Check that a value has its declared type as a graph output, and that of the `If` output it is for."""
     owner = old.graph.owner
     around = zip(old.graph.outputs, owner.outputs, strict=True) if owner is not None and owner.op == "If" else ()
     for each in (old, *(result for inner, result in around if inner is old)):
@@ -420,10 +419,10 @@ def _check_put_out(old: Value, new: Value) -> None:
 
 
 def _check_sizes(node: Node, inputs: Sequence[Value | None]) -> None:
-    """See that axes or sizes become constant only where nothing that is known speaks against it.
+    """Check that axes or sizes may become constant: no known type contradicts them.
 
-    The checker knows less than is known here, and follows sizes from the defaults of what a caller may override: an
-    operand must have a known rank, and no output of the body another shape than it says.
+    The ONNX checker knows less, and derives sizes from the defaults of overridable initializers: the operand must have
+    a known rank, and no output of the body another shape than declared.
     """
     x = inputs[0] if inputs else None
     indices = [index for index in SIZE_OPERANDS.get(node.op, ()) if index < len(inputs)]
@@ -438,20 +437,20 @@ def _check_sizes(node: Node, inputs: Sequence[Value | None]) -> None:
 
 
 def check_readers(old: Value, new: Value, replaced: Collection[Node], at: Node) -> None:
-    """See that each reader of a value can read another: by name, and by the order of the nodes.
+    """Check that each reader of a value can read another one: it is visible by name, and computed before.
 
     Args:
         old: the value.
-        new: what is to be read instead.
-        replaced: nodes that go away.
-        at: the node before which new ones stand.
+        new: its replacement.
+        replaced: nodes that will be removed.
+        at: the node before which new nodes are inserted.
 
     Raises:
-        Decline: it cannot.
+        Decline: a reader cannot.
     """
     if (new.tensor or new.constant_tensor) is not None and old.constant_tensor is None:
         _check_dependents(old, new)
-    near = old.producer is at or old.graph is not at.graph  # whatever reads an output of the anchor comes after it
+    near = old.producer is at or old.graph is not at.graph  # all readers of an output of the anchor come after it
     if near and not new.name:
         return
     for user in old.users:
@@ -463,13 +462,13 @@ def check_readers(old: Value, new: Value, replaced: Collection[Node], at: Node) 
 
 
 def check_output(old: Value, new: Value, *, taken: bool, constant: bool) -> None:
-    """See that a value can be put out in the place of another, under the name of that.
+    """Check that a value can become a graph output in place of another one, under its name.
 
     Args:
         old: an output of a graph.
-        new: what is to be put out instead.
-        taken: whether it is to be put out for another already.
-        constant: whether it is a new constant.
+        new: its replacement.
+        taken: whether `new` already replaces another output.
+        constant: whether `new` is a new constant.
 
     Raises:
         Decline: it cannot.

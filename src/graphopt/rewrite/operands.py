@@ -1,4 +1,4 @@
-"""Element types of operands: what an operator's schema lets stand beside one another."""
+"""Element types of operands, and the type parameters of an operator's schema that relate them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Operand = Value | np.ndarray | None
 
 
 class TypeParameter(NamedTuple):
-    """What the schema says of one operand or result.
+    """The type parameter of an operand or result in the schema.
 
     Attributes:
-        name: the type parameter, which is one type for all operands and results that have it.
-        allowed: the element types that it may stand for.
-        shared: False where each of a variable number of operands has a type of its own.
+        name: its name; all operands and results with the same parameter have the same type.
+        allowed: the allowed element types.
+        shared: False if each of a variable number of operands has its own type.
     """
 
     name: str
@@ -35,12 +35,12 @@ class TypeParameter(NamedTuple):
 
 
 Parameters = tuple[TypeParameter, ...]
-"""Those of operands or results in order, the last one standing for all that follow."""
+"""The type parameters of operands or results in order; the last one applies to all that follow."""
 
 
 @lru_cache(maxsize=2048)
 def parameters(op_type: str, domain: str, opset: int) -> tuple[Parameters, Parameters]:
-    """The type parameters of the operands of an operator, and of its results.
+    """The type parameters of an operator's operands and of its results.
 
     Args:
         op_type: operator name.
@@ -48,7 +48,7 @@ def parameters(op_type: str, domain: str, opset: int) -> tuple[Parameters, Param
         opset: version of the domain.
 
     Returns:
-        Nothing for operators that the `onnx` package does not know.
+        Empty tuples for operators that the `onnx` package does not know.
     """
     try:
         schema = defs.get_schema(op_type, opset, domain)
@@ -62,14 +62,14 @@ def _parameters(formals: Iterable[defs.OpSchema.FormalParameter]) -> Parameters:
 
 
 def agreeing(node: Node, operands: Sequence[Operand]) -> list[Operand]:
-    """The operands of a node, new lists of integers having the type that others have beside them.
+    """The operands of a node, with new integer constants cast to the type that the schema requires beside others.
 
-    The starts, ends and axes of a `Slice` are all of 32 or all of 64 bits: what a rule writes anew takes the type of
-    what it keeps. A number that does not fit into that is left as it is, and the gate refuses the node.
+    For example, the starts, ends and axes of a `Slice` must all be int32 or all int64: new ones take the type of those
+    that stay. If a number does not fit, the constant is not cast, and the gate rejects the node.
 
     Args:
-        node: the node; its own inputs are not looked at.
-        operands: its operands in order, arrays being new constants.
+        node: the node; its present inputs are ignored.
+        operands: its operands in order; arrays are new constants.
     """
     found = list(operands)
     lists = [i for i, each in enumerate(found) if isinstance(each, np.ndarray) and each.dtype.kind in "iu"]
@@ -96,7 +96,7 @@ def _cast(array: np.ndarray, dtype: int) -> np.ndarray:
 
 
 def paired(values: Sequence[T], known: Parameters) -> list[tuple[T, TypeParameter]]:
-    """Operands or results, each with its type parameter; nothing where none are known."""
+    """Operands or results, each with its type parameter; an empty list if none are known."""
     if not known:
         return []
     more = len(values) - len(known)
@@ -104,14 +104,14 @@ def paired(values: Sequence[T], known: Parameters) -> list[tuple[T, TypeParamete
 
 
 def check_operand_types(node: Node, operands: Sequence[Operand]) -> None:
-    """See that the element types of some operands are what their operator takes.
+    """Check that an operator supports the element types of its operands.
 
     Args:
-        node: the node; its own inputs are not looked at.
-        operands: what it is to read, arrays being new constants.
+        node: the node; its present inputs are ignored.
+        operands: its operands in order; arrays are new constants.
 
     Raises:
-        Decline: something that is known of their types disagrees with the schema.
+        Decline: a known type disagrees with the schema.
     """
     domain, opsets = node.domain, node.graph.opsets
     known, _ = parameters(node.op_type, domain, opsets.get(domain, 0))

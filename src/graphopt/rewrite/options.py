@@ -1,4 +1,4 @@
-"""What a run tells its passes: the machine it optimizes for, and the limits it sets."""
+"""The settings of a run that passes read: the target machine, and limits."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ from graphopt.system.machine import Target
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Settings that passes may read from `rw.options`; what they have to tell goes into the log.
+    """Settings that passes may read from `rw.options`; passes report through the log.
 
     Attributes:
-        target: the machine that layout passes write for; None means the present one.
-        max_folded_bytes: the largest constant that folding may make.
-        max_growth: how many times the constants that it makes superfluous a folded result may take, if it is large.
-        max_weight_growth: how many times its original size the sum of weights may take when an algorithm trades
-            memory for time.
+        target: the machine to optimize for; None means the present one.
+        max_folded_bytes: the largest constant that folding may store.
+        max_growth: largest ratio of a large folded result to the constants that become unused.
+        max_weight_growth: largest ratio of all weights to their original size when an algorithm trades memory for time.
         fold_qdq: fold quantize/dequantize pairs of constants too.
-        inline_functions: replace calls of model-local functions by their bodies at level `basic`, too; those above
-            always do.
-        keep_opset: leave the standard's opset of the model as it is at every level. It is kept where one is asked for.
-        unroll_limit: the most nodes that unrolling one Loop may make.
-        unroll_runs: in how many runs of a session it has to repay what the session takes longer to start.
+        inline_functions: inline model-local functions at level `basic`, too; higher levels always do.
+        keep_opset: keep the model's standard opset at every level. It is kept if a specific one is requested.
+        unroll_limit: the largest number of nodes that unrolling one Loop may create.
+        unroll_runs: the number of runs of a session within which unrolling must repay the longer session start.
         extra: settings of third-party passes, by pass name.
     """
 
@@ -46,7 +44,7 @@ class Options:
         object.__setattr__(self, "extra", MappingProxyType(dict(self.extra)))
 
     def stated(self, name: str) -> Mapping[str, Any]:
-        """What `extra` states for a pass that has its settings by name; none where it is not there.
+        """The settings of a pass in `extra`; empty if there are none.
 
         Raises:
             UsageError: it is no mapping.
@@ -57,10 +55,10 @@ class Options:
         return settings
 
     def forces(self, name: str) -> bool:
-        """Whether a pass is to do what it can, whatever it costs: its settings are `{"force": True}`."""
+        """Whether a pass is to ignore its cost model: its settings are `{"force": True}`."""
         return bool(self.stated(name).get("force"))
 
     def __reduce__(self) -> tuple[type[Options], tuple[Any, ...]]:
-        """For child processes; a mapping that nobody can change cannot be pickled."""
+        """Pickling for child processes; a read-only mapping cannot be pickled."""
         values = (getattr(self, each.name) for each in fields(self))
         return Options, tuple(dict(value) if isinstance(value, Mapping) else value for value in values)

@@ -1,4 +1,4 @@
-"""The gate: the only way to change a graph. It keeps interfaces, scopes, types and names right, and reports."""
+"""The gate: the only way to change a graph. It keeps interfaces, scopes, types and names valid, and logs events."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from graphopt.rewrite.rule import FIRED, Fired
 class Rewriter(Building):
     """Changes a model for one rule at a time.
 
-    Nothing of a model can be changed past it while a pass runs (`graphopt.ir.seal`), and what it does is undone when
-    the pass fails.
+    While a pass runs, a model cannot be changed in any other way (`graphopt.ir.seal`), and the changes are undone if
+    the pass raises.
     """
 
     # ------------------------------------------------------------------ deciding
 
     def replace(self, node: Node, values: Sequence[Value | None], detail: str = "") -> Fired:
-        """Let `values` take the place of the outputs of `node`, and remove it with all that only it used.
+        """Replace the outputs of `node` with `values`, and remove it and all nodes that only it used.
 
         Args:
             node: the node to remove.
-            values: one for each output; None for outputs that nothing uses.
+            values: one for each output; None for unused outputs.
             detail: a remark for the event.
 
         Raises:
@@ -57,10 +57,10 @@ class Rewriter(Building):
         return self.replace_all([(node, values)], detail=detail)
 
     def pass_on(self, node: Node, value: Value) -> Fired:
-        """Let a value stand for what a node computes, or an `Identity` of it where both have names that must stay.
+        """Replace a node's output with a value, or with an `Identity` of it if both names must stay.
 
         Args:
-            node: a node of one output, the last of several that together do nothing.
+            node: a node of one output, the last of several that together have no effect.
             value: the value.
 
         Raises:
@@ -75,11 +75,11 @@ class Rewriter(Building):
     def replace_all(
         self, pairs: Sequence[tuple[Node, Sequence[Value | None]]], *, anchor: Node | None = None, detail: str = ""
     ) -> Fired:
-        """Replace several nodes of one graph at once; new nodes go before `anchor`, by default the last of them.
+        """Replace several nodes of a graph at once; new nodes are inserted before `anchor`, by default the last one.
 
         Args:
-            pairs: each node with what replaces its outputs.
-            anchor: where new nodes go.
+            pairs: each node with the replacements of its outputs.
+            anchor: the node before which new nodes are inserted.
             detail: a remark for the event.
 
         Raises:
@@ -106,7 +106,7 @@ class Rewriter(Building):
     def _check(
         self, swaps: list[tuple[Value, Value]], replaced: Collection[Node], at: Node, fresh: dict[Node, None]
     ) -> None:
-        """See that nodes can be replaced."""
+        """Check that nodes can be replaced."""
         for node in replaced:
             if node.removed or node.graph.model is not self._model:
                 raise Decline("{} is no longer in the graph", node.op)
@@ -124,7 +124,7 @@ class Rewriter(Building):
             check_readers(old, new, replaced, at)
 
     def _check_new(self, values: Iterable[Value], at: Node, fresh: dict[Node, None]) -> None:
-        """See that pending nodes and constants can come in, and values be read behind a node."""
+        """Check that pending nodes and constants can be linked before `at`, and that values are readable there."""
         constants = self._pending_constants
         for value in values:
             check_operand(value, at)
@@ -140,7 +140,7 @@ class Rewriter(Building):
             check_result(node)
 
     def take_touched(self) -> list[Node]:
-        """The nodes that were added or changed, or whose readers were, since this was last asked for."""
+        """The nodes that were added or changed, or whose readers were, since the last call."""
         touched = list(self._touched)
         self._touched.clear()
         return touched
@@ -156,7 +156,7 @@ class Rewriter(Building):
         if not self.stale_types:
             for old, new in swaps:
                 if tells_more(old, new):
-                    self.stale_types = True  # what is known from now on may settle the types of its readers
+                    self.stale_types = True  # the new knowledge may refine the types of its readers
                     break
         if fresh or self._pending_constants:
             heirs = {new: old for old, new in reversed(swaps) if not new.name}
@@ -208,7 +208,7 @@ class Rewriter(Building):
         return size
 
     def _constant_node(self, value: Value, fresh: dict[Node, None]) -> None:
-        """Functions have no initializers: the constant becomes a node in front of its readers."""
+        """Write a constant as a node before its readers, since functions have no initializers."""
         node = Node("Constant", "", self.graph)
         node._attrs = {"value": value.tensor}
         node.outputs = [value]
@@ -234,11 +234,11 @@ class Rewriter(Building):
             if value is not None and not value.name:
                 value.name = self.model.fresh_name(f"{base}_{node.op_type.lower()}")
         if not node.name and origin is not None and origin.name:
-            # Runtimes refuse two nodes of one name: one node inherits it, the others are named like their outputs.
+            # Runtimes reject two nodes of one name: one node inherits it, the others are named after their outputs.
             node.name = origin.name if inherits else next(v.name for v in node.outputs if v is not None)
 
     def _give_back_name(self, fresh: dict[Node, None]) -> None:
-        """A new node that inherited the name of one which stays gets another."""
+        """Rename a new node that inherited its name from a node that stays."""
         origin = self._origin
         if origin is None or origin.removed or not origin.name:
             return
@@ -247,7 +247,7 @@ class Rewriter(Building):
                 self._journal.rename_node(node, self.model.fresh_name(f"{node.name}_{node.op_type.lower()}"))
 
     def _adopt_names(self, heirs: dict[Value, Value]) -> None:
-        """A new value that stands for an old one keeps its name, so that tools still find it."""
+        """Give new values the names of those that they replace, so that tools still find them."""
         for new, old in heirs.items():
             if new.name != old.name and not new.output_count and not old.output_count and old.graph is new.graph:
                 self._journal.swap_names(old, new)
@@ -264,11 +264,11 @@ class Rewriter(Building):
             self._journal.set_type(new, stated)
 
     def _look_again(self, fresh: dict[Node, None]) -> None:
-        """Note whether inference over the model may know more of what is new."""
+        """Set `stale_types` if inference over the model may refine the types of new values."""
         self.stale_types = self.stale_types or not all(well_known(value) for node in fresh for value in node.results)
 
     def _sweep(self, values: list[Value], removed: list[NodeNote]) -> int:
-        """Drop what nothing uses any more, upwards from `values`. Returns the bytes of constants dropped."""
+        """Remove unused nodes and constants, upwards from `values`. Returns the bytes of removed constants."""
         size = 0
         stack = values if len(values) == 1 else list(dict.fromkeys(values))
         while stack:
@@ -298,7 +298,7 @@ class Rewriter(Building):
     # ------------------------------------------------------------------ other changes
 
     def erase(self, node: Node) -> Fired:
-        """Remove a node that nothing uses, with all that only it used."""
+        """Remove an unused node, and all nodes that only it used."""
         if node.removed:
             raise Decline("{} is no longer in the graph", node.op)
         if any(v is not None and (v.users or v.output_count) for v in node.outputs):
@@ -310,18 +310,18 @@ class Rewriter(Building):
         return FIRED
 
     def set_attr(self, node: Node, **attrs: Any) -> Fired:
-        """Set attributes of a node where it stands; None removes one."""
+        """Set attributes of a node in place; None removes one."""
         return self.set_inputs(node, {}, ", ".join(attrs), **attrs)
 
     def set_input(self, node: Node, index: int, value: Operand, detail: str = "") -> Fired:
-        """Let an input of a node read another value (an array becomes a constant, None leaves it out)."""
+        """Make an input of a node read another value (an array becomes a constant, None omits the input)."""
         return self.set_inputs(node, {index: value}, detail)
 
     def set_inputs(self, node: Node, changes: Mapping[int, Operand], detail: str = "", **attrs: Any) -> Fired:
         """Change several inputs, and attributes with them, as one event.
 
         Raises:
-            Decline: the node could not read that, or would compute something of another type; nothing changed.
+            Decline: the node cannot read that, or a result would have another type; nothing changed.
         """
         count = max((len(node.inputs), *(i + 1 for i in changes)))
         given = agreeing(node, [changes.get(i, node.input(i)) for i in range(count)])
@@ -375,7 +375,7 @@ class Rewriter(Building):
         return FIRED
 
     def merge_constant(self, duplicate: Value, kept: Value) -> Fired:
-        """Let readers of an initializer read an equal one, and drop it."""
+        """Make readers of an initializer read an equal one, and remove it."""
         a, b = duplicate.constant_tensor, kept.constant_tensor
         for value in (duplicate, kept):
             if value.constant_tensor is None or gone(value):
@@ -395,7 +395,7 @@ class Rewriter(Building):
         return FIRED
 
     def move_constant(self, value: Value, graph: Graph) -> Fired:
-        """Let an initializer be one of an inner graph, in which all that reads it is; it keeps its name."""
+        """Move an initializer into a subgraph that contains all its readers; it keeps its name."""
         if value.tensor is None or gone(value) or value.is_anchored or graph.in_function:
             raise Decline("{} is part of the interface, or no constant of the model", value.name)
         moved = Value(value.name, graph)
@@ -409,7 +409,7 @@ class Rewriter(Building):
         return FIRED
 
     def drop_constant(self, value: Value) -> Fired:
-        """Drop an initializer that nothing uses."""
+        """Remove an unused initializer."""
         if value.tensor is None or gone(value):
             raise Decline("{} is not a constant of the model", value.name)
         if value.users or value.is_anchored:
@@ -420,7 +420,7 @@ class Rewriter(Building):
         return FIRED
 
     def drop_function(self, function: Graph) -> Fired:
-        """Drop a model-local function that nothing calls."""
+        """Remove a model-local function without calls."""
         removed = [NodeNote.of(node) for node in function]
         self._journal.remove_function(function)
         self._emit(removed, [], 0, f"function {function.name}")
@@ -431,35 +431,35 @@ class Rewriter(Building):
         self._journal.import_domain(domain, version)
 
     def set_opset(self, graph: Graph, domain: str, version: int) -> None:
-        """Let the main graph or a function read its operators as another version has them.
+        """Set the version of a domain in the main graph or a function.
 
-        For conversions alone, which see to it that every node means the same: nothing is checked here.
+        For version conversion only, which ensures that every node keeps its meaning: nothing is checked here.
         """
         self._journal.set_opset(graph, domain, version)
 
     def set_ir_version(self, version: int) -> None:
-        """State another IR version."""
+        """Set the IR version."""
         self._journal.set_ir_version(version)
 
     def set_metadata(self, key: str, text: str) -> None:
-        """State something in the `metadata_props` of the model."""
+        """Set an entry of the model's `metadata_props`."""
         self._journal.set_metadata(key, text)
 
     def add_to_metadata(self, key: str, count: int) -> None:
-        """Add to a number that the `metadata_props` of the model state; one that they do not state is 0."""
+        """Add to a number in the model's `metadata_props`; a missing one counts as 0."""
         before = self.model.metadata.get(key, "0")
         self.set_metadata(key, str(count + (int(before) if before.isdecimal() else 0)))
 
     def state_type(self, value: Value, value_type: ValueType) -> None:
-        """Note what is known of a value's type; it must say no less than what was known."""
+        """Set the type of a value; it must not be less precise than the known type."""
         self._journal.set_type(value, value_type)
 
     def amend(self, *, zeroed: int, bound: float) -> None:
-        """Say in the last event how many weights were set to zero, and what that may change.
+        """Record in the last event how many weights were set to zero, and the resulting error bound.
 
         Args:
-            zeroed: how many.
-            bound: by how much an output may change at most, for activations of magnitude 1.
+            zeroed: the number of weights.
+            bound: upper bound of the change of an output, for activations of magnitude 1.
         """
         events = self._log.events
         if not events or events[-1].rule != self._rule:
@@ -480,5 +480,5 @@ class Rewriter(Building):
 
 
 def _settles(old: Value | None, new: Value) -> bool:
-    """Whether results may get to be known better by an operand in the place of another."""
+    """Whether types of results may be refined by a new operand in place of an old one."""
     return new.constant_tensor is not None or (old is not None and tells_more(old, new))

@@ -1,4 +1,4 @@
-"""The three forms of a pass and the record that they share."""
+"""The three forms of a pass, and the record that they share."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 FAMILIES = ("elimination", "folding", "fusion", "layout", "algorithm")
 CUSTOM = "custom"
-"""The family of a pass that names none; in pipelines, all families but `FAMILIES`."""
+"""The family of a pass that states none; in pipelines, all families except `FAMILIES`."""
 
 
 class _Choice(IntEnum):
-    """Something chosen by name: a member, or its name in small or large letters, stands for it."""
+    """An enumeration whose members may be given by name, in lower or upper case."""
 
     def __str__(self) -> str:
         return self.name.lower()
 
     @classmethod
     def of(cls, value: str | int) -> Self:
-        """The member that a name or a member stands for.
+        """The member with a name or number.
 
         Raises:
             UsageError: there is none.
         """
-        return cls(value)  # type: ignore[arg-type]  # `_missing_` takes names
+        return cls(value)  # type: ignore[arg-type]  # `_missing_` accepts names
 
     @classmethod
     def _missing_(cls, value: object) -> _Choice:
@@ -48,23 +48,23 @@ class _Choice(IntEnum):
 
 
 class Numerics(_Choice):
-    """How far the results of a rewritten model may be from the original's."""
+    """How much the results of a rewritten model may differ from the original's."""
 
     EXACT = 0
     """Bit-equal."""
     ROUNDING = 1
-    """Reassociation: equal but for the last bits; NaN and infinities as before."""
+    """Reassociation: equal except for the last bits; NaN and infinities as before."""
     FAST = 2
     """Approximations."""
 
 
 class Level(_Choice):
-    """What a model may use after optimization."""
+    """The operators that a model may use after optimization."""
 
     BASIC = 0
     """Standard ONNX operators at the model's own opset: runs anywhere."""
     EXTENDED = 1
-    """Adds `com.microsoft` and newer fused operators that ONNX Runtime's CPU provider has."""
+    """Adds `com.microsoft` operators and newer fused operators of ONNX Runtime's CPU provider."""
     LAYOUT = 2
     """Adds the blocked NCHWc layout for one target."""
     ALL = 3
@@ -80,29 +80,28 @@ class Fired:
 
 FIRED = Fired()
 Outcome = Fired | None
-"""`FIRED`; None when the rule has nothing to say. A near miss is raised, as `Decline`."""
+"""`FIRED`, or None if the rule does not apply. A near miss is raised as `Decline`."""
 
 
 class Rule(ABC):
-    """What every pass states about itself.
+    """The metadata that every pass declares.
 
-    It is made once for all runs with the same settings, which may be under way in several threads: what it learns of a
-    model does not stay in it.
+    One instance serves all runs with the same settings, possibly in several threads: it must not keep state of a model.
 
     Attributes:
-        name: the pass name, in onnxoptimizer's manner (`eliminate_…`, `fuse_A_into_B`, `fold_…`, `convert_…`); that of
-            the class in small letters, `FuseAIntoB` being `fuse_a_into_b`, unless it is stated.
-        family: one of `FAMILIES`: the folder that its module is in, or what is given (any name) where that is none's.
+        name: the pass name in onnxoptimizer's manner (`eliminate_…`, `fuse_A_into_B`, `fold_…`, `convert_…`); by
+            default that of the class in snake case: `FuseAIntoB` is `fuse_a_into_b`.
+        family: one of `FAMILIES`: the folder of its module or, if that is none of them, any name that is given.
         level: the lowest level that includes it.
         numerics: how exact it is.
-        finite: whether it is so for finite numbers only: NaN and infinities may be elsewhere after it, as what met an
-            infinity may have been a weight of zero, and a product may be a number where a part of it overflowed.
-        opsets: standard opsets it knows, like `13-` or `7-12`; all when empty.
-        default: whether the levels include it; otherwise it runs only when named.
-        needs: groups of operators besides those it is asked at: without one of each in the model it finds nothing.
+        finite: whether `numerics` holds for finite numbers only: NaN and infinities may differ, for example if a zero
+            weight is no longer multiplied with an infinity, or a product no longer overflows in between.
+        opsets: supported standard opsets, like `13-` or `7-12`; all if empty.
+        default: whether the levels include it; otherwise it runs only if named.
+        needs: groups of operators besides those that it is tried at: unless the model has one of each, it cannot apply.
             `FUNCTIONS` among them stands for functions of the model.
-        peers: other optimizers' passes that do the same, one or several, by the optimizer's name; onnxsim has all that
-            onnxoptimizer has, which need not be named twice.
+        peers: equivalent passes of other optimizers, one or several, by the optimizer's name; onnxsim includes
+            those of onnxoptimizer, which need not be named twice.
     """
 
     name: ClassVar[str]
@@ -130,13 +129,13 @@ class Rule(ABC):
 
     @classmethod
     def equivalents(cls) -> Iterator[tuple[str, str]]:
-        """Each optimizer and pass of it that `peers` names."""
+        """Each optimizer in `peers` with each of its passes."""
         for peer, theirs in cls.peers.items():
             yield from ((peer, each) for each in ((theirs,) if isinstance(theirs, str) else theirs))
 
     @classmethod
     def knows_opset(cls, opset: int) -> bool:
-        """Whether the rule is written for a standard opset."""
+        """Whether the rule supports a standard opset."""
         low, high = _opset_range(cls.opsets)
         return low <= opset <= high
 
@@ -153,14 +152,14 @@ def _opset_range(text: str) -> tuple[int, int]:
 
 
 class OpRule(Rule):
-    """A pass that looks at one node of certain operators at a time.
+    """A pass that rewrites one node of certain operators at a time.
 
     Attributes:
         ops: dispatch keys: `Conv`, `com.microsoft::FusedConv`.
-        sources: operators of which one computes an input of each node that it rewrites; none where that may be
-            anything. It is not asked at other nodes.
-        constant: whether each node that it rewrites has a constant among its inputs. Where nobody asks for reasons, it
-            is not asked at other nodes.
+        sources: operators one of which must produce an input of the node; empty for any. The rule is not tried at other
+            nodes.
+        constant: whether the node must have a constant input. Unless reasons are collected, the rule is not tried at
+            other nodes.
     """
 
     ops: ClassVar[tuple[str, ...]] = ()
@@ -169,22 +168,22 @@ class OpRule(Rule):
 
     @abstractmethod
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        """Rewrite `node` through `rw` and return what that returned, or decline.
+        """Rewrite `node` through `rw` and return the outcome, or decline.
 
         Args:
             node: a node whose `op` is one of `ops`.
             rw: the gate through which the graph is changed.
 
         Returns:
-            What `rw.replace` returned, or None when this is not its business.
+            The result of `rw.replace`, or None if the rule does not apply.
 
         Raises:
-            Decline: something does not fit; see `graphopt.errors.Decline`.
+            Decline: a condition does not hold; see `graphopt.errors.Decline`.
         """
 
 
 class PatternRule(Rule):
-    """A pass that is a pattern, conditions that a pattern cannot say, and a replacement."""
+    """A pass that consists of a pattern, conditions that a pattern cannot express, and a replacement."""
 
     _compiled: CompiledPattern | None = None
 
@@ -194,23 +193,23 @@ class PatternRule(Rule):
 
     @abstractmethod
     def rewrite(self, m: Match, rw: Rewriter) -> Value | Sequence[Value | None] | Fired:
-        """Build what takes the place of the last operator's output, or of each of its outputs.
+        """Build the replacement of the root's output, or of each of its outputs.
 
         Args:
-            m: what the pattern bound, by name.
-            rw: the gate through which operators are made.
+            m: the values and nodes that the pattern bound, by name.
+            rw: the gate through which operators are built.
 
         Returns:
-            The replacement; `FIRED` where the rule changed the graph through the gate by itself.
+            The replacement; `FIRED` if the rule changed the graph through the gate itself.
 
         Raises:
-            Decline: something that the pattern cannot say does not hold. Where the pattern fits in another way too (the
-                operands of an `Add` the other way round, an alternative), that is tried then.
+            Decline: a condition that the pattern cannot express does not hold. Further matches of the pattern (with the
+                operands of an `Add` swapped, or another alternative) are tried then.
         """
 
     @property
     def compiled(self) -> CompiledPattern:
-        """The compiled pattern, made at first use."""
+        """The pattern, compiled at first use."""
         cls = type(self)
         if "_compiled" not in cls.__dict__ or cls._compiled is None:
             cls._compiled = compile_pattern(self.pattern, name=cls.name)
@@ -226,18 +225,18 @@ class GraphPass(Rule):
     """A pass that needs the whole graph.
 
     Attributes:
-        ops: operators without one of which it finds nothing to do in a model; empty when it may do so in any.
-        late: whether it waits, in a `repeat`, for a round in which the passes before it change nothing.
+        ops: operators at least one of which a model must have for the pass to apply; empty for any model.
+        late: whether it runs, in a `repeat`, only after a round in which the passes before it change nothing.
     """
 
     ops: ClassVar[tuple[str, ...]] = ()
     late: ClassVar[bool] = False
 
     def run(self, graph: Graph, rw: Rewriter) -> None:
-        """Rewrite one graph; called for every graph of the model, inner ones first.
+        """Rewrite one graph; called for every graph of the model, subgraphs first.
 
         Raises:
-            PassError: the pass has neither this nor `run_model`.
+            PassError: the pass defines neither this nor `run_model`.
         """
         raise PassError(f"{self.name} says neither what to do with a graph nor with a model")
 
@@ -247,12 +246,12 @@ class GraphPass(Rule):
             self.run(graph, rw)
 
     def entered(self, model: Model, rw: Rewriter, *, outer_first: bool = False) -> Iterator[Graph]:
-        """The graphs of a model, inner ones first, without those that go away meanwhile; the gate builds into each.
+        """The graphs of a model, subgraphs first, except those removed meanwhile; the gate builds into each in turn.
 
         Args:
             model: the model.
             rw: the gate.
-            outer_first: whether what is found in a graph is to be had in those inside of it.
+            outer_first: whether to visit enclosing graphs first, so that subgraphs can use their results.
         """
         graphs = list(model.graphs())
         for graph in graphs if outer_first else reversed(graphs):
@@ -262,12 +261,12 @@ class GraphPass(Rule):
 
 
 def is_pattern(rule: Rule) -> bool:
-    """Whether a rule is a pattern: `isinstance` asks every subclass of an abstract class, the first time."""
+    """Whether a rule is a `PatternRule`; unlike this, `isinstance` first checks every subclass of an abstract class."""
     return PatternRule in type(rule).__mro__
 
 
 def ways_of(rule: Any, *, silent: bool) -> list[tuple[str, Ways]]:
-    """The operators that a rule is asked at, each with what must compute the inputs there."""
+    """The operators at which a rule is tried, each with the operators that must produce the inputs there."""
     if is_pattern(rule):
         return [(op, rule.compiled.ways(op, silent=silent)) for op in rule.ops]
     groups = [frozenset(rule.sources)] if rule.sources else []

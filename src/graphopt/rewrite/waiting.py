@@ -1,4 +1,4 @@
-"""What is known of a pass before its code is imported, so that it is imported only for a model that it may change."""
+"""Metadata of passes whose code is not imported yet: a pass is imported only for a model that it may change."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from graphopt.records import dataclass
 from graphopt.rewrite.rule import GraphPass, Level, Numerics, OpRule, PatternRule, Rule, ways_of
 
 FUNCTIONS = "functions"
-"""What a pass needs that finds nothing in a model without functions of its own; it stands among the operators."""
+"""The entry among operators for a pass that only applies to models with model-local functions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What the pipeline asks about a pass.
+    """The metadata of a pass that pipelines need.
 
     Attributes:
         name: the pass name.
@@ -26,9 +26,9 @@ class Card:
         default: whether the levels include it.
         whole: whether it is a `GraphPass`.
         late: see `GraphPass`.
-        needs: groups of operators: without one of each there is nothing in a model that it could change.
-        asked: the nodes that it is asked at where nobody asks for reasons, as JSON has them: operators, and what must
-            compute their inputs; None where that is not known, and for what goes over a whole graph.
+        needs: groups of operators: unless a model has one of each, the pass cannot apply.
+        asked: the nodes at which it is tried if reasons are not collected, as JSON: operators, and the operators that
+            must produce their inputs; None if unknown, and for a `GraphPass`.
     """
 
     name: str
@@ -46,13 +46,13 @@ class Card:
     def of(
         cls, rule: type[Rule], needs: tuple[frozenset[str], ...] = (), asked: Sequence[Any] | None = None
     ) -> Card:  # fmt: skip
-        """The card of a pass whose code is at hand."""
+        """The card of an imported pass."""
         whole, late = issubclass(rule, GraphPass), getattr(rule, "late", False)
         return cls(rule.name, rule.family, rule.level, rule.numerics, rule.default, whole, late, needs, asked)
 
     @classmethod
     def complete(cls, rule: type[Rule]) -> Card:
-        """The card of a pass with what it needs, for which its pattern is traced."""
+        """The card of an imported pass with its needs, for which its pattern is traced."""
         if issubclass(rule, PatternRule):
             groups = {frozenset(rule().ops), *rule().compiled.required}
         else:
@@ -65,10 +65,10 @@ class Card:
 
     @classmethod
     def from_record(cls, name: str, record: Mapping[str, Any]) -> Card:
-        """Read what `record` gave.
+        """Read a record written by `record`.
 
         Raises:
-            KeyError: something is missing, or no level or numerics of that name exists.
+            KeyError: an entry is missing, or there is no level or numerics of that name.
         """
         level, numerics = Level[record["level"].upper()], Numerics[record["numerics"].upper()]
         needs = tuple([frozenset(group) for group in record["needs"]])
@@ -76,7 +76,7 @@ class Card:
         return cls(name, record["family"], level, numerics, *flags, needs, record.get("asked"))
 
     def record(self) -> dict[str, Any]:
-        """The card as JSON has it."""
+        """The card as JSON."""
         asked = {} if self.asked is None else {"asked": self.asked}
         return {
             "family": self.family, "level": str(self.level), "numerics": str(self.numerics), "default": self.default,
@@ -85,22 +85,22 @@ class Card:
         }  # fmt: skip
 
     def ways(self) -> list[tuple[str, Ways]]:
-        """The operators that it is asked at, each with what must compute the inputs there; not to be changed."""
+        """The operators at which it is tried, with those that must produce the inputs; the list must not be changed."""
         if not self._ways:
             found = [(ops, tuple([tuple(map(frozenset, way)) for way in ways])) for ops, ways in self.asked or ()]
             self._ways.extend([(op, ways) for ops, ways in found for op in ops])
         return self._ways
 
     def lacks(self, present: Set[str]) -> bool:
-        """Whether a model with these operators has nothing for it."""
-        for group in self.needs:  # noqa: SIM110 -- a generator would cost more than all that it looks at
+        """Whether the pass cannot apply to a model with these operators."""
+        for group in self.needs:  # noqa: SIM110 -- a generator would cost more than the comparisons
             if present.isdisjoint(group):
                 return True
         return False
 
 
 def _as_json(ways: Sequence[tuple[str, Ways]]) -> list[Any]:
-    """What `Card.asked` has: operators with the same ways stand together."""
+    """The form of `Card.asked`: operators with the same ways are grouped."""
     found: dict[Ways, list[str]] = {}
     for op, each in ways:
         found.setdefault(each, []).append(op)
@@ -109,10 +109,10 @@ def _as_json(ways: Sequence[tuple[str, Ways]]) -> list[Any]:
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """A pass of a pipeline, imported when it is first asked for.
+    """A pass of a pipeline, imported on first use.
 
     Attributes:
-        card: what is known of it.
+        card: its metadata.
         load: imports its class.
     """
 
