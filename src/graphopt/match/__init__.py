@@ -1,6 +1,6 @@
-"""The pattern language: what a rule looks for, written as ONNX.
+"""The pattern language: patterns that rules search for, written like ONNX.
 
-A pattern is a function that applies operators to variables. It is called once, and what it returns is matched:
+A pattern is a function that applies operators to variables. It is called once, and its result is matched:
 
     def pattern(self, op, x):
         return op.Mul(x, op.Sigmoid(op.Mul(x, Scalar("alpha"))))

@@ -1,4 +1,4 @@
-"""`CompiledPattern`: a pattern that was traced and checked, and the function that finds it."""
+"""`CompiledPattern`: a traced and checked pattern, with the function that matches it."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 PatternFunction: TypeAlias = Callable[..., Any]
 Attempt: TypeAlias = tuple[tuple[frozenset[str], ...], Step]
-"""What must be among the makers of the inputs, and the first step."""
+"""The operators required among the producers of the inputs, and the first step."""
 
 
 class CompiledPattern:
-    """A pattern, matched at its last operator.
+    """A pattern, matched at its root, the last operator.
 
     Args:
-        function: takes the builder `op` and any number of variables, which are called as its parameters are, and
-            returns what the pattern ends in: an operator, alternatives, a product, or the outputs of one operator.
-        name: whose pattern it is, for messages.
+        function: takes the builder `op` and any number of variables, named like its parameters, and returns the root:
+            an operator, alternatives, a product, or the outputs of one operator.
+        name: the name of the rule, for messages.
 
     Attributes:
-        roots: the operators that it is dispatched by.
+        roots: the operators of the root, by which it is dispatched.
 
     Raises:
         PassError: the pattern does not make sense.
@@ -71,11 +71,11 @@ class CompiledPattern:
             raise self._wrong("it has no operator that it ends in")
 
     def ways(self, op: str, *, silent: bool) -> Ways:
-        """What must compute the inputs of a last operator; nothing where that may be anything.
+        """The operators that must produce the inputs of a root; empty for any.
 
         Args:
-            op: one of the operators that it ends in.
-            silent: nobody asks why it does not fit, so that constants count.
+            op: an operator of the root.
+            silent: whether reasons for a mismatch are not needed, so that constants are required as well.
         """
         ways = tuple([needs for needs, _ in self._attempts_at(op, silent=silent)])
         return ways if all(ways) else ()
@@ -93,21 +93,21 @@ class CompiledPattern:
     def match(
         self, node: Node, accept: Callable[[Match], object] | None = None, *, silent: bool = False
     ) -> Match:  # fmt: skip
-        """What fits at a node.
+        """The match at a node.
 
         Args:
-            node: the last operator.
-            accept: what else must hold: it raises `Decline` where it does not, and another way to fit is tried.
-            silent: nobody asks why it does not fit, so that a value is turned down as soon as it is seen.
+            node: the root.
+            accept: a further condition, which raises `Decline` if it does not hold; then other matches are tried.
+            silent: whether reasons for a mismatch are not needed, so that a value is rejected as soon as it is visited.
 
         Raises:
-            Decline: without a reason where the operators do not fit, with one where something else does not.
+            Decline: without a reason if operators do not match, with one if another condition does not hold.
         """
         declined: list[Decline] = []
         attempts = self._attempts_at(node.op, silent=silent)
         several = attempts[1:]
         for needs, step in attempts:
-            if several and _lack(needs, node):  # else the driver has seen to it
+            if several and _lack(needs, node):  # with a single alternative, the driver has checked it
                 continue
             m = Match(node, self.names)
             if step(node.outputs[0], m, partial(_last, m, declined, accept)):
@@ -117,7 +117,7 @@ class CompiledPattern:
         raise next((reason for reason in declined if reason.args), declined[0])
 
     def validate(self) -> None:
-        """See whether the standard has the operators and attributes of the pattern; tests do.
+        """Check that the standard has the operators and attributes of the pattern; for tests.
 
         Raises:
             PassError: it does not.
@@ -150,7 +150,7 @@ class CompiledPattern:
 
     @property
     def required(self) -> frozenset[frozenset[str]]:
-        """Groups of operators: of each a graph must have one, or the pattern fits nowhere in it."""
+        """Groups of operators: a graph must have one of each, or the pattern does not match anywhere in it."""
         return _required(self.root)
 
     def __str__(self) -> str:
@@ -161,7 +161,7 @@ class CompiledPattern:
 
 
 def _parameters(function: PatternFunction) -> list[str]:
-    """The names of a function's parameters, without `self`; plain ones are read off, in a tenth of the time."""
+    """The names of a function's parameters, without `self`; plain ones are read directly, in a tenth of the time."""
     plain = getattr(function, "__func__", function)
     code = getattr(plain, "__code__", None)
     if code is None or hasattr(plain, "__wrapped__") or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
@@ -171,7 +171,7 @@ def _parameters(function: PatternFunction) -> list[str]:
 
 
 def _variables(function: PatternFunction) -> list[Var]:
-    """What the parameters behind the first one stand for; where one has a default, that says of what kind it is."""
+    """The variables for the parameters after the first; the default of a parameter states its kind."""
     names = _parameters(function)[1:]
     defaults = getattr(getattr(function, "__func__", function), "__defaults__", None) or ()
     kinds = (*[Var()] * (len(names) - len(defaults)), *defaults)
@@ -184,7 +184,7 @@ def compile_pattern(function: PatternFunction, name: str = "pattern") -> Compile
 
 
 def _names(part: Pattern) -> Iterator[tuple[str, Pattern | Apply]]:
-    """The names that a part of a pattern binds, and what each stands for."""
+    """The names that a part of a pattern binds, each with the part."""
     if isinstance(part, (Var, Const, Scalar, Rest)) and part.name:
         yield part.name, part
     elif isinstance(part, Product) and isinstance(part.scale, str):
@@ -198,7 +198,7 @@ def _names(part: Pattern) -> Iterator[tuple[str, Pattern | Apply]]:
 
 
 def _last(m: Match, declined: list[Decline], accept: Callable[[Match], object] | None) -> bool:
-    """What comes after the walk over the operators: everything else must fit, or another way is tried."""
+    """The last step, after all operators match: check all other conditions; if one fails, backtrack."""
     bound = dict(m.bound)
     try:
         conditions.check(m)
@@ -213,7 +213,7 @@ def _last(m: Match, declined: list[Decline], accept: Callable[[Match], object] |
 
 
 def _ends(pattern: Pattern | None) -> Iterator[Output | Product]:
-    """The operators and products that a pattern may end in."""
+    """The operators and products that may be the root of a pattern."""
     if isinstance(pattern, (Output, Product)):
         yield pattern
     elif isinstance(pattern, Either):
@@ -231,13 +231,13 @@ def _walk(pattern: Pattern | None, seen: set[object]) -> Iterator[Pattern]:
 
 
 def _needs(last: Output | Product, *, silent: bool) -> tuple[frozenset[str], ...]:
-    """Operators of which one must compute an input of the last operator: almost every node is turned down here."""
+    """Groups of operators one of which must produce an input of the root: rejects almost every node."""
     inputs, more = (last.apply.inputs, ()) if isinstance(last, Output) else (last.factors, PRODUCTS)
     return tuple([ops.union(more) for part in inputs if (ops := makers_of(part, silent=silent))])
 
 
 def _required(part: Pattern | None) -> frozenset[frozenset[str]]:
-    """What is there wherever a part of a pattern fits: groups of operators, of each of which there is one."""
+    """Groups of operators one of each of which is present wherever a part of a pattern matches."""
     if isinstance(part, Either):
         makers = makers_of(part)
         own = {makers} if makers and STORED not in makers else set()
@@ -249,14 +249,14 @@ def _required(part: Pattern | None) -> frozenset[frozenset[str]]:
 
 
 def _one_of(one: frozenset[frozenset[str]], two: frozenset[frozenset[str]]) -> frozenset[frozenset[str]]:
-    """What is there wherever one of two alternatives fits."""
+    """The groups that are present wherever one of two alternatives matches."""
     return strictest(frozenset([each | other for each in one for other in two]))
 
 
 def _lack(needs: tuple[frozenset[str], ...], node: Node) -> bool:
-    """Whether no input of a node comes from what it must."""
+    """Whether a node has no input from one of the groups of operators."""
     makers = {v.producer.op if v.producer is not None else STORED for v in node.inputs if v is not None}
-    for ops in needs:  # noqa: SIM110 -- a generator would cost more than all that it looks at
+    for ops in needs:  # noqa: SIM110 -- a generator would cost more than the comparisons
         if makers.isdisjoint(ops):
             return True
     return False

@@ -1,4 +1,4 @@
-"""What must hold once the operators fit a pattern: uses, attributes, element types, constants; each with a reason."""
+"""Conditions after the operators match: uses, attributes, element types, constants; each declines with a reason."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def check(m: Match) -> None:
-    """See whether everything beside the operators fits, and bind attributes and numbers.
+    """Check all conditions besides the operators, and bind attributes and numbers.
 
     Raises:
-        Decline: something does not.
+        Decline: one does not hold.
     """
     for node, owner in m.owners.items():
         if node.graph is not m.root.graph:
@@ -38,14 +38,14 @@ def check(m: Match) -> None:
     for pattern, value in m.values.items():
         maker = m.owners.get(value.producer) if value.producer is not None else None
         if maker is not None and not getattr(maker, "shared", False):
-            raise Decline("{} has other readers", value.name)  # what is replaced cannot be an input as well
+            raise Decline("{} has other readers", value.name)  # a replaced value cannot be an input as well
         _LEAVES[type(pattern)](m, pattern, value)
     for product, scale in m.products:
         _check_product(m, product, scale)
 
 
 def _check_uses(m: Match, node: Node) -> None:
-    """What is between the root and the inputs would disappear, so nothing else may read it."""
+    """Values between the root and the inputs would be removed, so they must have no other readers."""
     for value in node.outputs:
         if value is not None and (value.output_count or any(user not in m.owners for user in value.users)):
             raise Decline("{} has other readers", value.name)
@@ -79,7 +79,7 @@ def _check_attributes(m: Match, node: Node, apply: Apply) -> None:
 
 
 def _setting(node: Node, name: str) -> Any:
-    """An attribute, or the operand that newer opsets have in its place."""
+    """An attribute, or the operand that replaces it in newer opsets."""
     form = MOVED.get(node.op, {}).get(name)
     if form is None:
         return node.attr(name)
@@ -87,13 +87,13 @@ def _setting(node: Node, name: str) -> Any:
 
 
 def _lacks(node: Node, name: str) -> bool:
-    """Whether the operator has no such attribute at this opset."""
+    """Whether the operator lacks the attribute at this opset."""
     schema = node.schema
     return schema is not None and name not in schema.attributes
 
 
 def _check_unmentioned(node: Node, apply: Apply) -> None:
-    """An attribute that the pattern does not mention must have its default at this opset, or no say here."""
+    """Decline if an attribute that the pattern does not mention differs from its default, unless it has no effect."""
     schema = node.schema
     defaults = schema.defaults if schema is not None else {}
     for name, found in node.attrs.items():
@@ -145,7 +145,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 def _check_product(m: Match, product: Factors, scale: float | str) -> None:
     if isinstance(scale, str):
-        # The reciprocal of a constant may be too large where dividing by the constant is not.
+        # The reciprocal of a constant may overflow although division by the constant does not.
         if not abs(product.scale) <= _LARGEST:
             raise Decline("what {} is multiplied by is no single float", product.values[0].name)
         m.bound[scale] = product.scale
@@ -156,7 +156,7 @@ def _check_product(m: Match, product: Factors, scale: float | str) -> None:
 
 
 def _plain(found: Any) -> Any:
-    """An attribute's value as a reason may keep it: numbers and strings, but no tensors and no protos."""
+    """An attribute's value for a reason: numbers and strings, but no tensors or protos."""
     if isinstance(found, (int, float, str)):
         return found
     if isinstance(found, tuple) and all(isinstance(each, (int, float, str)) for each in found):

@@ -1,4 +1,4 @@
-"""Products taken apart, so that a rule need not know in which order an exporter multiplies."""
+"""Products flattened into factors, so that rules are independent of the order of multiplication."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Factors:
     """A product.
 
     Attributes:
-        values: the factors that are not constant; powers of 2 and 3 stand twice and thrice.
-        scale: the product of the constant numbers.
-        rank: the highest rank of those, which all have one element.
+        values: the factors that are not constant; with powers of 2 and 3, repeated.
+        scale: the product of the constants of one element.
+        rank: the highest rank of these constants.
         nodes: the operators that multiply or negate, the last one first.
     """
 
@@ -27,22 +27,22 @@ class Factors:
     nodes: list[Node] = field(default_factory=list)
 
     def times(self, value: Value, constant: float) -> None:
-        """Take in a constant number."""
+        """Multiply by a constant of one element."""
         self.scale *= constant
         self.rank = max(self.rank, value.rank or 0)
 
 
 def close(a: float, b: float) -> bool:
-    """Whether two constants are the same, but for the digits that an exporter wrote."""
+    """Whether two constants are equal up to the precision of exporters."""
     return a == b or abs(a - b) <= 1e-5 * abs(b)
 
 
 def number(value: Value | None, kinds: str = "f") -> float | None:
-    """The number that a constant of one element holds.
+    """The number in a constant of one element; None for other values.
 
     Args:
-        value: the value, None being one that is left out.
-        kinds: NumPy's letters of the kinds of types that count; exponents may be integers: "fiu".
+        value: the value; None for an omitted input.
+        kinds: NumPy's letters of the accepted kinds of types; "fiu" for exponents, which may be integers.
     """
     tensor = value.constant_tensor if value is not None else None
     if tensor is None or tensor.numel != 1 or tensor.nbytes > _WIDEST:
@@ -52,11 +52,11 @@ def number(value: Value | None, kinds: str = "f") -> float | None:
 
 
 _WIDEST = 16
-"""Bytes of the widest number."""
+"""Bytes of the widest numeric type."""
 
 
 def factors_of(node: Node) -> Factors:
-    """The factors of what a `Mul`, `Div`, `Pow` or `Neg` computes, through those that nothing else reads."""
+    """The factors of the result of a `Mul`, `Div`, `Pow` or `Neg`, through operands without other readers."""
     found = Factors()
     if not _expand(node, found, 0):
         found.values.append(node.result)

@@ -1,4 +1,4 @@
-"""What computes the inputs of a node, by which almost every attempt at a rewrite is turned down before it is made."""
+"""Producers of a node's inputs, by which almost every attempt at a rewrite is rejected in advance."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Collection, Set
 from typing import TypeAlias
 
 STORED = ""
-"""Stands, among operators, for what a value has that no node computes: contents of its own."""
+"""The entry among operators for a value without producer that has contents: an initializer."""
 
 CONSTANTS = frozenset({STORED, "Constant"})
-"""What a constant comes from."""
+"""The producers of constants."""
 
 Ways: TypeAlias = tuple[tuple[frozenset[str], ...], ...]
-"""For each way in which a rule may fit a node, groups of makers: one of each group makes an input. None: anything."""
+"""For each alternative of a rule, groups of operators one of each of which must produce an input. No group: any."""
 
 
 def may_fit(ways: Ways, makers: Set[str | None]) -> bool:
-    """Whether a rule may find something at a node whose inputs come from these operators."""
+    """Whether a rule may match at a node whose inputs are produced by these operators."""
     for way in ways:
         for group in way:
             if makers.isdisjoint(group):
@@ -27,5 +27,5 @@ def may_fit(ways: Ways, makers: Set[str | None]) -> bool:
 
 
 def strictest(groups: Collection[frozenset[str]]) -> frozenset[frozenset[str]]:
-    """Groups of which there must be one of each, without those that another one is a part of: they say no more."""
+    """Groups one of each of which is required, without supersets of other groups, which are implied."""
     return frozenset([group for group in groups if not any(other < group for other in groups)])

@@ -1,9 +1,9 @@
-"""How a pattern is matched: each part becomes a step, a closure that tries a value and then goes on.
+"""The matcher: each part of a pattern becomes a step, a closure that matches a value and calls its continuation.
 
-A step gets the value, the match so far and what comes after it. It fits only if all that follows fits, so that a choice
-(the order of a commutative operator's inputs, an alternative) is taken back and made otherwise when a later part fails.
-The walk over the operators is silent; once they fit, `conditions` looks at what else must hold, with a reason. Where
-nobody asks for reasons the walk looks at constants, element types and ranks itself, ending at the first that is wrong.
+A step gets the value, the match so far and its continuation. It succeeds only if the continuation does, so that choices
+(the order of a commutative operator's inputs, an alternative) are backtracked if a later part fails. Matching operators
+gives no reasons; once they match, `conditions` checks all other conditions, with reasons. If reasons are not needed,
+the steps check constants, element types and ranks themselves, and stop at the first mismatch.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Inputs: TypeAlias = "Callable[[list[Value | None], Match, Next], bool]"
 
 
 class Steps:
-    """Makes the steps of a pattern; an operator that is used twice has one.
+    """Builds the steps of a pattern; an operator that is used twice has a single step.
 
     Args:
-        silent: whether values are turned down without a reason.
+        silent: whether values are rejected without a reason.
     """
 
     def __init__(self, *, silent: bool = False) -> None:
@@ -39,7 +39,7 @@ class Steps:
         self._inputs: dict[Apply, Callable[[Node, Match, Next], bool]] = {}
 
     def of(self, pattern: Pattern | None) -> Step:
-        """The step of a pattern; None fits an input that is absent."""
+        """The step of a pattern; the pattern None matches an absent input."""
         step = self._of.get(pattern)
         if step is None:
             step = self._of[pattern] = self._make(pattern)
@@ -114,7 +114,7 @@ class Steps:
         return step
 
     def _in_turn(self, patterns: tuple[Pattern | None, ...], first: int = 0) -> Inputs:
-        """Fits inputs from one position on, one after the other."""
+        """Match inputs in order, from position `first` on."""
         if first == len(patterns):
             return lambda inputs, m, go: go()
         pattern = patterns[first]
@@ -135,7 +135,7 @@ class Steps:
         return fit
 
     def _meant(self, pattern: Var | Const | Scalar) -> Callable[[Value], bool] | None:
-        """What tells a value, without giving a reason, that a leaf cannot stand for."""
+        """The check of a leaf's conditions without a reason; None unless silent, or if it has none."""
         if self._silent:
             return _is_meant(pattern)
         if isinstance(pattern, Var) or not pattern.silent:
@@ -146,7 +146,7 @@ class Steps:
         steps = [self.of(pattern) for pattern in either.patterns]
 
         def fit(value: Value | None, m: Match, go: Next) -> bool:
-            for step in steps:  # noqa: SIM110 -- asked at every node
+            for step in steps:  # noqa: SIM110 -- called at every node
                 if step(value, m, go):
                     return True
             return False
@@ -184,15 +184,15 @@ class Steps:
 
 
 PRODUCTS = ("Mul", "Div", "Pow")
-"""Operators that end a `Product`; `Neg` is one inside of it."""
+"""Operators that may be the root of a `Product`; `Neg` may only be inside."""
 
 
 def makers_of(part: Pattern | None, *, silent: bool = False) -> frozenset[str]:
-    """The operators of which one must compute a value; none where it may be anything.
+    """The operators one of which must produce a value; empty for any.
 
     Args:
-        part: what the value must fit.
-        silent: whether a value that is not constant is turned down without a reason.
+        part: the pattern of the value.
+        silent: whether a value that is not constant is rejected without a reason.
     """
     if isinstance(part, Output):
         return frozenset(part.apply.ops)
@@ -205,7 +205,7 @@ def makers_of(part: Pattern | None, *, silent: bool = False) -> frozenset[str]:
 
 
 def _are_made(inputs: list[Value | None], made: list[tuple[int, frozenset[str]]]) -> bool:
-    """Whether inputs come from the operators that they must: one look, before anything is bound."""
+    """Whether inputs are produced by the required operators: a cheap check before binding."""
     for at, ops in made:
         try:
             value = inputs[at]
@@ -217,9 +217,9 @@ def _are_made(inputs: list[Value | None], made: list[tuple[int, frozenset[str]]]
 
 
 def _are_among(values: list[Value], needs: list[frozenset[str]]) -> bool:
-    """Whether operators that must compute some of these values do, whichever order they stand in."""
+    """Whether the required operators produce some of these values, in any order."""
     makers = {value.producer.op if value.producer is not None else STORED for value in values}
-    for ops in needs:  # noqa: SIM110 -- asked at every product
+    for ops in needs:  # noqa: SIM110 -- called at every product
         if makers.isdisjoint(ops):
             return False
     return True
@@ -230,7 +230,7 @@ def _absent(value: Value | None, m: Match, go: Next) -> bool:
 
 
 def _is_meant(pattern: Var | Const | Scalar) -> Callable[[Value], bool] | None:
-    """What tells a value that a leaf cannot stand for; None where it stands for any."""
+    """The check of a leaf's conditions on a value; None if it matches any value."""
     if isinstance(pattern, Const):
         return lambda value: value.constant_tensor is not None
     if isinstance(pattern, Scalar):
@@ -247,7 +247,7 @@ def _is_meant(pattern: Var | Const | Scalar) -> Callable[[Value], bool] | None:
 def _leaf_in_turn(
     pattern: Var | Const | Scalar, is_meant: Callable[[Value], bool] | None, first: int, rest: Inputs | None
 ) -> Inputs:
-    """A `Var`, `Const` or `Scalar`: any value, the same one each time; and what fits the inputs behind it."""
+    """Match an input with a `Var`, `Const` or `Scalar`, which binds one value; then the inputs after it."""
 
     def fit(inputs: list[Value | None], m: Match, go: Next) -> bool:
         try:

@@ -1,7 +1,7 @@
-"""What patterns are made of, and the builder that a pattern function applies operators with.
+"""The parts of patterns, and the builder with which a pattern function applies operators.
 
-Patterns are compared by identity: the same object used twice stands for the same value of the graph or, where it is an
-operator, for the same computation written twice.
+Patterns are compared by identity: an object that is used twice matches the same value of the graph or, if it is an
+operator, a duplicate of the same computation.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from graphopt.match.factors import close
 
 
 class Pattern:
-    """Anything that a value may fit."""
+    """A part of a pattern that matches a value."""
 
     __slots__ = ()
 
 
 class Var(Pattern):
-    """Any value: an input of the pattern. It may come from an outer graph, and may be a constant.
+    """Any value: an input of the pattern. It may be captured, and may be a constant.
 
     Args:
-        name: what the rule calls it.
-        dtype: the element type it must have (`onnx.TensorProto.FLOAT`), or several to choose from.
-        rank: the number of axes it must have, or several to choose from.
+        name: the name that it binds.
+        dtype: the required element type (`onnx.TensorProto.FLOAT`), or several alternatives.
+        rank: the required rank, or several alternatives.
     """
 
     __slots__ = ("dtypes", "name", "ranks")
@@ -42,12 +42,12 @@ class Var(Pattern):
 
 
 class Const(Pattern):
-    """A constant: an initializer that no caller can override, or the output of a `Constant` node.
+    """A constant: an initializer that is not overridable, or the output of a `Constant` node.
 
     Args:
-        name: what the rule calls it.
-        silent: whether an operand that is not constant is another computation, not a near miss: the other summand of an
-            `Add`, say, in place of which a bias is looked for.
+        name: the name that it binds.
+        silent: whether an operand that is not constant is no near miss, but another computation: for example, an `Add`
+            of two activations where a bias is expected.
     """
 
     __slots__ = ("name", "silent")
@@ -58,15 +58,15 @@ class Const(Pattern):
 
 
 class Scalar(Pattern):
-    """A constant of one element that adds no axes to the result of the operator that reads it.
+    """A constant of one element that does not increase the rank of the result of the operator that reads it.
 
-    A plain number in a pattern means `Scalar(value=number)`, and as an operand of `Pow` an exact one.
+    A plain number in a pattern means `Scalar(value=number)`, with `exact` as an operand of `Pow`.
 
     Args:
-        name: what the rule calls the number.
-        value: the number it must be; floats up to the digits that exporters write, a relative 1e-5.
-        silent: whether an operand that is no constant number is another computation, not a near miss.
-        exact: whether it must be that very number.
+        name: the name that the number binds.
+        value: the required number; floats up to the precision of exporters, a relative 1e-5.
+        silent: whether an operand that is no constant number is no near miss, but another computation.
+        exact: whether the number must be equal exactly.
     """
 
     __slots__ = ("exact", "name", "silent", "value")
@@ -80,15 +80,15 @@ class Scalar(Pattern):
         self.exact = exact
 
     def fits(self, found: float) -> bool:
-        """Whether a constant is the number, where one is stated."""
+        """Whether a constant equals the required number, if any."""
         return self.value is None or found == self.value or (not self.exact and close(found, self.value))
 
 
 class Opt(Pattern):
-    """An input that may be absent; if present it must fit.
+    """An input that may be absent; if present it must match.
 
     Args:
-        pattern: what it must fit.
+        pattern: its pattern.
     """
 
     __slots__ = ("pattern",)
@@ -98,11 +98,11 @@ class Opt(Pattern):
 
 
 class Rest(Pattern):
-    """All inputs from here on, of a variadic operator; stands last.
+    """All remaining inputs of a variadic operator; must be last.
 
     Args:
-        name: what the rule calls the tuple of them.
-        least: the fewest there may be.
+        name: the name that the tuple of them binds.
+        least: the least number of them.
     """
 
     __slots__ = ("least", "name")
@@ -113,7 +113,7 @@ class Rest(Pattern):
 
 
 class Either(Pattern):
-    """One of several patterns; the first that fits.
+    """One of several patterns; the first that matches.
 
     Args:
         *patterns: the alternatives.
@@ -126,11 +126,11 @@ class Either(Pattern):
 
 
 class Product(Pattern):
-    """A product, in whatever order it is computed, by `Mul`, `Div` by constants, `Pow` by 2 or 3, and `Neg`.
+    """A product in any order of computation, by `Mul`, `Div` by constants, `Pow` by 2 or 3, and `Neg`.
 
     Args:
-        *factors: what is multiplied; the same pattern twice stands for a square.
-        scale: the product of all constants of one element in it: a number, or a name for it. 1 when left out.
+        *factors: the patterns of the factors; the same pattern twice means a square.
+        scale: the product of all constants of one element in it: a number, or a name that it binds. Default 1.
     """
 
     __slots__ = ("factors", "scale")
@@ -141,7 +141,7 @@ class Product(Pattern):
 
 
 class Unset:
-    """Stands for a setting that is not given."""
+    """The marker of a setting that is not given."""
 
     def __repr__(self) -> str:
         return "unset"
@@ -151,17 +151,17 @@ UNSET = Unset()
 
 
 class Attr:
-    """An attribute of an operator, or an operand that older opsets state as one (axes, bounds, pads).
+    """An attribute of an operator, or an operand that is an attribute in older opsets (axes, bounds, pads).
 
-    As written at the node, else the schema's default at the graph's opset. `Attr()` allows anything, `Attr("eps")`
-    binds the value to a name, `Attr(equals=0)`, or a plain 0, compares it. An attribute that the operator does not have
-    at the graph's opset satisfies `equals`.
+    Its value is that of the node, else the schema's default at the graph's opset. `Attr()` matches any value,
+    `Attr("eps")` binds it to a name, `Attr(equals=0)`, or a plain 0, compares it. An attribute that the operator does
+    not have at the graph's opset satisfies `equals`.
 
     Args:
-        name: what the rule calls it.
-        equals: the value it must have.
-        among: the values that make it this operator; with another one it is another computation, not a near miss.
-        default: the value to bind when the node has none and the schema neither.
+        name: the name that it binds.
+        equals: the required value.
+        among: the accepted values; any other value is no near miss, but another computation.
+        default: the value to bind if neither the node nor the schema has one.
     """
 
     __slots__ = ("among", "default", "equals", "name")
@@ -176,17 +176,17 @@ class Attr:
 
 
 class Apply:
-    """One operator application in a pattern.
+    """The application of an operator in a pattern.
 
     Attributes:
-        ops: the dispatch keys it may have, more than one for `AnyOf`.
-        inputs: one pattern for each input; None where there must be none.
-        is_open: whether it may read and state more, in any form: `...` stands last.
+        ops: its dispatch keys, several for `AnyOf`.
+        inputs: one pattern per input; None for an input that must be absent.
+        is_open: whether it may have further inputs and attributes: `...` was given last.
         attrs: the attributes that are mentioned.
-        bind: the name of the node.
-        shared: whether others may read the outputs too; the operator then stays.
-        other_attrs: whether attributes that are not mentioned may hold anything.
-        ordered: whether the inputs of a commutative operator must stand as written.
+        bind: the name that the node binds.
+        shared: whether the outputs may have other readers; the operator then stays.
+        other_attrs: whether attributes that are not mentioned may have any value.
+        ordered: whether the inputs of a commutative operator must be in the given order.
     """
 
     __slots__ = ("attrs", "bind", "inputs", "is_open", "ops", "ordered", "other_attrs", "shared")
@@ -197,7 +197,7 @@ class Apply:
     ) -> None:  # fmt: skip
         self.ops = ops
         self.is_open = bool(inputs) and inputs[-1] is ...
-        # an exponent next to 2 is not 2: the larger or smaller the number, the further it is from its square
+        # an exponent near 2 is not 2: the larger or smaller the base, the more its power differs from its square
         exact = "Pow" in ops
         self.inputs = tuple(
             None if given is None else as_pattern(given, exact=exact) for given in inputs if given is not ...
@@ -210,7 +210,7 @@ class Apply:
 
 
 class Output(Pattern):
-    """An output of an operator: what `op.Relu(x)` gives."""
+    """An output of an operator: the result of `op.Relu(x)`."""
 
     __slots__ = ("apply", "index", "name")
 
@@ -225,7 +225,7 @@ Input: TypeAlias = Operand | EllipsisType | None
 
 
 def as_pattern(given: Operand, *, exact: bool = False) -> Pattern:
-    """A pattern; a plain number becomes a `Scalar` to compare with, exactly or not."""
+    """Convert to a pattern; a plain number becomes a `Scalar`, exact or not."""
     if isinstance(given, Pattern):
         return given
     if isinstance(given, (int, float)):
@@ -240,7 +240,7 @@ def _choices(given: int | Collection[int] | None) -> frozenset[int] | None:
 
 
 FLOAT32 = Var(dtype=TensorProto.FLOAT)
-"""The default of a parameter of a pattern that is to be of float32: `def pattern(self, op, x=FLOAT32)`."""
+"""The default of a pattern's parameter that must be float32: `def pattern(self, op, x=FLOAT32)`."""
 
 
 class OpBuilder:
@@ -264,8 +264,8 @@ class OpBuilder:
         """The builder for operators of another domain."""
         return OpBuilder(name)
 
-    def AnyOf(self, *op_types: str) -> OpCall:  # noqa: N802 -- stands where an operator's name stands
-        """Any of several operators, with the same inputs and outputs."""
+    def AnyOf(self, *op_types: str) -> OpCall:  # noqa: N802 -- used like an operator's name
+        """One of several operators, with the same inputs and outputs."""
         return OpCall(tuple(self._key(op_type) for op_type in op_types))
 
     def __getattr__(self, op_type: str) -> OpCall:
@@ -289,16 +289,16 @@ class OpCall:
         self, *inputs: Input, _bind: str = "", _shared: bool = False, _other_attrs: bool = False,
         _ordered: bool = False, **attrs: Any,
     ) -> Output:  # fmt: skip
-        """The operator applied; an operator with several outputs is applied by `outputs`.
+        """Apply the operator; for several outputs, use `outputs`.
 
         Args:
-            *inputs: patterns, or numbers to compare with; None for an input that must be absent; at the end `...` for
-                whatever else it may read and state, which the rule reads through a view.
-            _bind: a name for the node.
-            _shared: others may read the outputs too.
-            _other_attrs: attributes that are not mentioned may hold anything, not only their defaults.
+            *inputs: patterns, or numbers to compare with; None for an input that must be absent; `...` at the end for
+                any further inputs and attributes, which the rule reads through a view.
+            _bind: the name that the node binds.
+            _shared: the outputs may have other readers.
+            _other_attrs: attributes that are not mentioned may have any value, not only their defaults.
             _ordered: do not swap the inputs of a commutative operator.
-            **attrs: `Attr`, or a value that the attribute must have.
+            **attrs: `Attr`, or the required value of the attribute.
         """
         apply = Apply(
             self._ops, inputs, attrs, bind=_bind, shared=_shared, other_attrs=_other_attrs, ordered=_ordered
@@ -306,12 +306,12 @@ class OpCall:
         return Output(apply, 0)
 
     def outputs(self, names: Sequence[str], *inputs: Input, **settings: Any) -> tuple[Output, ...]:
-        """The operator applied, for its first outputs; those that are not listed must be unused.
+        """Apply the operator, with its first outputs; outputs that are not listed must be unused.
 
         Args:
-            names: what the rule calls them.
-            *inputs: as when it is called.
-            **settings: as when it is called.
+            names: the names that the outputs bind.
+            *inputs: as in a call.
+            **settings: as in a call.
         """
         apply = self(*inputs, **settings).apply
         return tuple(Output(apply, index, name) for index, name in enumerate(names))

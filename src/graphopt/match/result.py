@@ -1,4 +1,4 @@
-"""`Match`: what a pattern found."""
+"""`Match`: the result of matching a pattern."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 class Match:
-    """The nodes and values that fit a pattern, by the names that the pattern gave them.
+    """The nodes and values that match a pattern, by the names that the pattern binds.
 
     `m.x` is the value of a `Var` or `Const`, or of a named output; `m.epsilon` the number of a `Scalar`, or the value
-    of an `Attr`; `m.conv` the node of a call with `_bind`; `m.parts` the values of a `Rest`. What an optional part
-    would have bound is None where that is absent.
+    of an `Attr`; `m.conv` the node of a call with `_bind`; `m.parts` the values of a `Rest`. Names of an optional part
+    are None if it is absent.
 
     Attributes:
         root: the node that was dispatched.
-        owners: every node that fits, the root first, with the part of the pattern that it fits.
+        owners: every matched node, the root first, with the part of the pattern that it matches.
         values: the value of each leaf of the pattern.
-        products: the products that were taken apart, each with the scale that it must have, or its name.
-        bound: what has a name and is not a leaf.
+        products: the flattened products, each with its required scale, or the name of that.
+        bound: named objects that are not leaves.
     """
 
     __slots__ = ("_names", "bound", "owners", "products", "root", "values")

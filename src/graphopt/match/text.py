@@ -21,9 +21,9 @@ from graphopt.match.pattern import (
 
 
 def pattern_text(root: Pattern) -> str:
-    """A line for each operator or alternative that stands in several places, then the result.
+    """A line per operator or alternative that is used several times, then the result.
 
-    A `?` marks what may be absent, `|` alternatives.
+    A `?` marks optional parts, `|` alternatives.
     """
     uses: dict[object, int] = {}
     _count(root, uses)
@@ -40,7 +40,7 @@ def _count(pattern: Pattern | None, uses: dict[object, int]) -> None:
 
 
 def parts(pattern: Pattern | None) -> tuple[Pattern | None, ...]:
-    """What a pattern is directly made of."""
+    """The direct parts of a pattern."""
     if isinstance(pattern, Output):
         return pattern.apply.inputs
     if isinstance(pattern, Either):
@@ -51,12 +51,12 @@ def parts(pattern: Pattern | None) -> tuple[Pattern | None, ...]:
 
 
 def _ends(pattern: Pattern) -> list[Pattern]:
-    """The alternatives that a pattern may end in."""
+    """The alternatives of a pattern's root."""
     return [end for each in pattern.patterns for end in _ends(each)] if isinstance(pattern, Either) else [pattern]
 
 
 _LONGEST = 36
-"""Characters of what stands inside of another operator; what is longer gets a line of its own."""
+"""Most characters of a nested operator; a longer one gets its own line."""
 
 
 class _Text:
