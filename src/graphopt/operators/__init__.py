@@ -1,13 +1,12 @@
-"""Operator views: each operator with several forms over the opsets, read into one normal form and written back.
+"""Operator views: the forms of an operator over all opsets, read into one normal form and written back.
 
-A view's `of` reads a node at whatever opset its graph has and raises `Decline` where the node is none of its kind, or
-where something that it needs is not constant or not known. Its `write` makes the operator in the form of the opset of
-the graph that it is written into. In between there is small algebra: what two in a row are together.
-`Einsum`, `Pool`, `Scan`, `Softmax` and `Window` are only read.
+A view's `of` reads a node at any opset, and raises `Decline` if the node is another operator, or a required operand or
+size is not constant or not known. Its `write` builds the operator in the form of the target graph's opset. Views also
+have a small algebra: `then` composes two operators in a row. `Einsum`, `Pool`, `Scan` and `Window` are read-only.
 
-What is linear in a constant weight is seen from several sides: `linear` scales and shifts its results, `layer` counts
-the channels that it reads and makes, `rows` sums up the terms of each output, `product` has rows as pixels of an image,
-`branch` adds convolutions up, and `phases` makes convolutions of transposed ones.
+Operators that are linear in a constant weight have several views: `linear` scales and shifts results, `layer` finds the
+channels that are read and computed, `rows` has the terms of each output, `product` treats rows as pixels of an image,
+`branch` adds convolutions, and `phases` decomposes transposed convolutions.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _PLACES = {
     "Resize": "resize", "Selection": "selection", "Shape": "shape", "Slice": "slice", "Softmax": "softmax",
     "Split": "split", "Squeeze": "axes", "Transpose": "transpose", "Unsqueeze": "axes", "Window": "window",
 }  # fmt: skip
-"""The module of each: a model seldom has all of these operators, and only what it has is imported."""
+"""The module of each view: modules are imported on first use, since few models have all of these operators."""
 
 __all__ = [
     "Bounds", "Concat", "Cut", "Elements", "Gather", "NodeBuilder", "Pad", "Pool", "Reduction", "Reshape", "Resize",

@@ -1,4 +1,4 @@
-"""A scale and a shift of each channel: batch normalization, and `Mul`, `Div`, `Add` and `Sub` of a constant."""
+"""A scale and a shift per channel: batch normalization, and `Mul`, `Div`, `Add` and `Sub` with a constant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphopt.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """`scale * y + shift`, a float64 number for each channel.
+    """`scale * y + shift` with float64 numbers per channel.
 
     Attributes:
         scale: the factors; None for 1.
@@ -25,18 +25,18 @@ class Affine:
 
     @classmethod
     def of(cls, node: Node, value: Value, rank: int, axis: int, channels: int) -> Affine:
-        """What a node does to one of its operands.
+        """Read a node as an affine function of one of its operands.
 
         Args:
             node: a `BatchNormalization`, `Mul`, `Div`, `Add` or `Sub`.
             value: the operand.
             rank: its rank.
-            axis: its axis of channels, from the front.
-            channels: how many there are.
+            axis: its channel axis, from the front.
+            channels: its number of channels.
 
         Raises:
             Decline: it is none of these, its other operand is not one finite constant number per channel, or the
-                result is no scale and shift of the operand.
+                result is no affine function of the operand.
         """
         if node.op == "BatchNormalization":
             return cls.of_normalization(node, channels)
@@ -59,13 +59,13 @@ class Affine:
 
     @classmethod
     def of_normalization(cls, node: Node, channels: int | None = None) -> Affine:
-        """What a `BatchNormalization` with constant statistics does.
+        """Read a `BatchNormalization` with constant statistics.
 
-        Covers every opset form: `is_test` up to 6, `spatial` up to 8, `training_mode` from 14. Before opset 14 more
+        It supports all opsets: `is_test` up to 6, `spatial` up to 8, `training_mode` from 14. Before opset 14, more
         than one output means that statistics are computed from the batch.
 
         Raises:
-            Decline: the statistics come from the batch, are not constant, are no number per channel, or not finite.
+            Decline: the statistics come from the batch, are not constant, not per channel, or not finite.
         """
         opset = node.graph.opset()
         if opset < 7 and not node.attr("is_test", 0):
@@ -84,7 +84,7 @@ class Affine:
             factor = scale / np.sqrt(variance + np.float64(np.float32(node.attr("epsilon"))))
             moved = mean * factor
             offset = shift - moved
-            # A runtime computes these in the type of the result, where they are not to overflow either.
+            # A runtime computes these in the type of the result, in which they must not overflow either.
             singles = given[0].dtype != np.float64
             computed = [row.astype(np.float32) if singles else row for row in (factor, moved, offset)]
         if not all(np.isfinite(row).all() for row in computed):
@@ -94,15 +94,15 @@ class Affine:
         return cls(factor, offset)
 
     def mapped(self, change: Callable[[np.ndarray], np.ndarray]) -> Affine:
-        """The same with another row of factors, and of addends."""
+        """Apply a function to the factors and to the addends."""
         return Affine(*(None if row is None else change(row) for row in (self.scale, self.shift)))
 
     def share(self, channels: slice) -> Affine:
-        """What happens to some of the channels."""
+        """The restriction to some of the channels."""
         return self.mapped(lambda row: row[channels])
 
     def among(self, part: range, channels: int) -> Affine:
-        """What happens to all of some channels where this happens to a part of them, and nothing to the others."""
+        """The extension to `channels` channels: this function on the channels in `part`, the identity on the others."""
         rows: list[np.ndarray | None] = []
         for row, nothing in ((self.scale, 1.0), (self.shift, 0.0)):
             full = None if row is None else np.full(channels, nothing)
@@ -112,7 +112,7 @@ class Affine:
         return Affine(*rows)
 
     def of_bias(self, bias: np.ndarray | None, channels: int) -> np.ndarray | None:
-        """What becomes of a bias, in float64; None where there is none and none comes."""
+        """The bias after this function, in float64; None if there is neither a bias nor a shift."""
         if bias is None and self.shift is None:
             return None
         row = np.zeros(channels) if bias is None else bias
@@ -121,13 +121,13 @@ class Affine:
 
 
 def per_channel(value: Value, rank: int, axis: int, channels: int) -> np.ndarray:
-    """A constant that broadcasts over a result, as one finite float64 number for each of its channels.
+    """A constant that broadcasts to a result, as one finite float64 number per channel.
 
     Args:
         value: the constant.
         rank: the rank of the result.
-        axis: its axis of channels, from the front.
-        channels: how many there are.
+        axis: its channel axis, from the front.
+        channels: its number of channels.
 
     Raises:
         Decline: it is not constant, varies along another axis, would change the shape or the rank of the result, or is

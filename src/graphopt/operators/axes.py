@@ -1,4 +1,4 @@
-"""`Squeeze` and `Unsqueeze`: axes as an attribute until opset 12, as an input from 13."""
+"""`Squeeze` and `Unsqueeze`: axes as an attribute up to opset 12, as an input from 13."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from graphopt.records import dataclass
 
 
 def from_front(axes: Iterable[int], rank: int | None, name: str) -> tuple[int, ...]:
-    """Axes counted from the front, in order.
+    """Normalize axes: count them from the front, and sort them.
 
     Args:
-        axes: the axes as written.
-        rank: the rank that they belong to, None where it is not known.
-        name: the value, for the reason.
+        axes: the axes, possibly negative.
+        rank: the rank, None if it is not known.
+        name: the name of the value, for the reason.
 
     Raises:
-        Decline: that takes a rank that is not known, or an axis does not exist or is there twice.
+        Decline: the rank is required and not known, or an axis does not exist or is repeated.
     """
     found = tuple(axes)
     if rank is None:
@@ -37,14 +37,14 @@ def from_front(axes: Iterable[int], rank: int | None, name: str) -> tuple[int, .
 
 
 def refuse_empty_axes(node: Node) -> None:
-    """Decline where an operator states a list of axes that is empty."""
+    """Decline if an operator has an empty list of axes."""
     axes = node.input(1)
     if node.attr("axes") == () or (axes is not None and axes.shape == (0,)):
         raise Decline("the list of axes is empty, which the standard and runtimes read differently")
 
 
 def _beside(taken: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
-    """Axes counted among all, that are given as counted among those that are not taken."""
+    """Map axes counted without the `taken` ones to axes counted among all."""
     free = (axis for axis in count() if axis not in taken)
     places = list(islice(free, max(axes, default=-1) + 1))
     return tuple(places[axis] for axis in axes)
@@ -52,7 +52,7 @@ def _beside(taken: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Squeeze:
-    """Axes of size 1 that go.
+    """The removal of axes of size 1.
 
     Attributes:
         x: the value.
@@ -67,7 +67,7 @@ class Squeeze:
         """Read a `Squeeze`.
 
         Raises:
-            Decline: it is none, its axes are not constant or an empty list, or not known without the shape.
+            Decline: it is none, its axes are not constant or an empty list, or depend on an unknown shape.
         """
         if node.op != "Squeeze":
             raise Decline
@@ -80,17 +80,17 @@ class Squeeze:
         return cls(x, from_front(axes, x.rank, x.name))
 
     def then(self, second: Squeeze) -> Squeeze:
-        """This one and a second that reads it, as one."""
+        """The composition with a second `Squeeze` of the result."""
         return replace(self, axes=tuple(sorted(self.axes + _beside(self.axes, second.axes))))
 
     def write(self, to: NodeBuilder) -> Value:
-        """The operator, in the form of the opset of the graph; without axes where nothing has size 1."""
+        """Write the operator in the form of the graph's opset; an empty list of axes is omitted: no axis has size 1."""
         return to.op("Squeeze", self.x, axes=self.axes or None)
 
 
 @dataclass(frozen=True, slots=True)
 class Unsqueeze:
-    """Axes of size 1 that come.
+    """The insertion of axes of size 1.
 
     Attributes:
         x: the value.
@@ -105,7 +105,7 @@ class Unsqueeze:
         """Read an `Unsqueeze`.
 
         Raises:
-            Decline: it is none, or its axes are not constant or not known without the rank.
+            Decline: it is none, or its axes are not constant, or depend on an unknown rank.
         """
         if node.op != "Unsqueeze":
             raise Decline
@@ -115,21 +115,21 @@ class Unsqueeze:
         return cls(x, from_front(axes, None if x.rank is None else x.rank + len(axes), x.name))
 
     def then(self, second: Unsqueeze) -> Unsqueeze:
-        """This one and a second that reads it, as one."""
+        """The composition with a second `Unsqueeze` of the result."""
         return replace(self, axes=tuple(sorted(second.axes + _beside(second.axes, self.axes))))
 
     def write(self, to: NodeBuilder) -> Value:
-        """The operator, in the form of the opset of the graph."""
+        """Write the operator in the form of the graph's opset."""
         return to.op("Unsqueeze", self.x, axes=self.axes)
 
 
 def unsqueezed(values: Sequence[Value], axis: int, to: NodeBuilder) -> list[Value]:
-    """Values with a new axis each; the list of axes is one for all.
+    """Unsqueeze several values along the same axis, with a shared constant for it.
 
     Args:
-        values: at least one.
+        values: at least one value.
         axis: the new axis.
-        to: what builds the operators.
+        to: builds the operators.
     """
     first = to.op("Unsqueeze", values[0], axes=(axis,))
     node = first.producer
@@ -138,15 +138,15 @@ def unsqueezed(values: Sequence[Value], axis: int, to: NodeBuilder) -> list[Valu
 
 
 def of_ones(x: Value, before: Sequence[object], after: Sequence[object]) -> Squeeze | Unsqueeze:
-    """What makes one shape of another by axes of size 1 alone.
+    """The `Squeeze` or `Unsqueeze` that changes one shape to another.
 
     Args:
         x: the value.
         before: its shape.
-        after: the shape to come to.
+        after: the shape of the result.
 
     Raises:
-        Decline: that takes both operators, neither, or something else.
+        Decline: it would take both operators, neither, or another one.
     """
     view: type[Squeeze | Unsqueeze] = Unsqueeze if len(after) > len(before) else Squeeze
     longer, shorter = (after, before) if view is Unsqueeze else (before, after)

@@ -1,4 +1,4 @@
-"""`Clip`, `Relu`, and `Min` and `Max` with a constant number: what a value is kept within."""
+"""`Clip`, `Relu`, and `Min` and `Max` with a constant number, as bounds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from graphopt.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a value is kept within: it is raised to `low`, then lowered to `high`; infinite where there is no bound.
+    """`min(max(x, low), high)`; a bound is infinite if there is none.
 
-    A `Clip` without a bound still has one, the largest number of the element type: it lets no infinity through.
+    A `Clip` without a bound still has one, the largest number of the element type: it clamps infinities.
 
     Attributes:
         x: the value.
@@ -38,11 +38,11 @@ class Bounds:
 
         Args:
             node: the operator.
-            dtype: the element type, where the reader knows it.
+            dtype: the element type, if the caller knows it.
 
         Raises:
-            Decline: it is none, a bound is not constant or NaN, the bounds are crossed, or what is left out depends on
-                an element type that is not known.
+            Decline: it is none, a bound is not constant or NaN, low > high, or the default of an omitted bound
+                depends on an unknown element type.
         """
         if node.op == "Relu":
             return cls(node.operand(0), low=0.0)
@@ -56,7 +56,7 @@ class Bounds:
     @classmethod
     def _of_clip(cls, node: Node, dtype: int | None) -> Bounds:
         x, opset = node.operand(0), node.graph.opset()
-        # Of attributes the schema's defaults are not asked, which halves do not have.
+        # The schema's defaults of attributes are not used: they do not apply to float16.
         low, high = (node.number(name) if opset >= _OPERANDS_SINCE else node.attrs.get(name) for name in ("min", "max"))
         if low is None or high is None:
             left_out = _left_out(dtype or x.element_type(), opset)
@@ -81,15 +81,15 @@ class Bounds:
         raise Decline("no operand of {} is a constant number", node.op)
 
     def then(self, second: Bounds) -> Bounds:
-        """These bounds and second ones of what they give, as one."""
+        """The composition with second bounds of the result."""
         low, high = (min(max(number, second.low), second.high) for number in (self.low, self.high))
         return replace(self, low=low, high=high)
 
     def write(self, to: NodeBuilder) -> Value:
-        """The operator, in the form of the opset of the graph.
+        """Write the operator in the form of the graph's opset.
 
         Raises:
-            Decline: the element type is not known, or is none that ONNX Runtime's `Clip` takes at the opset.
+            Decline: the element type is not known, or not supported by ONNX Runtime's `Clip` at the opset.
         """
         dtype, opset = self.x.element_type(), to.graph.opset()
         if self.low == 0 and self.high == math.inf and dtype in FLOAT_TYPES:
@@ -97,7 +97,7 @@ class Bounds:
         if opset < ALL_TYPES_SINCE and dtype not in _FIRST_TYPES:
             raise Decline("before opset 12 ONNX Runtime has no Clip for the element type of {}", self.x.name)
         low, high = self.low, self.high
-        if low != high:  # one alone may be an infinity beyond the number that the other attribute is by default
+        if low != high:  # if low == high, both are written: the value may lie beyond the default of the other bound
             least, most = _left_out(dtype, opset)
             low = None if _says_nothing(low, least, dtype) else low
             high = None if _says_nothing(high, most, dtype) else high
@@ -105,20 +105,20 @@ class Bounds:
 
 
 ALL_TYPES_SINCE = 12
-"""From this opset on ONNX Runtime's `Clip` takes all element types."""
+"""From this opset on ONNX Runtime's `Clip` supports all element types."""
 
 _FIRST_TYPES = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16})
-"""Element types that it takes before; halves it converts."""
+"""Element types that it supports before; float16 by conversion."""
 
 _OPERANDS_SINCE = 11
-"""Until this opset the bounds are attributes, with float32 defaults for all element types."""
+"""Before this opset the bounds are attributes, with float32 defaults for all element types."""
 
 _ATTRIBUTE_LIMIT = 3.4028234663852886e38
 
 
 def _left_out(dtype: int, opset: int) -> tuple[Any, Any]:
-    """The bounds of a `Clip` that states none."""
-    import ml_dtypes  # here, for the few that state none
+    """The default bounds of a `Clip`."""
+    import ml_dtypes  # few models have a `Clip` without bounds
 
     kind = numpy_type(dtype)
     if dtype not in FLOAT_TYPES:
@@ -126,10 +126,10 @@ def _left_out(dtype: int, opset: int) -> tuple[Any, Any]:
         return int(numbers.min), int(numbers.max)
     top = float(ml_dtypes.finfo(kind).max)  # type: ignore[no-untyped-call]  # not annotated
     if opset < _OPERANDS_SINCE:
-        top = math.inf if top < _ATTRIBUTE_LIMIT else _ATTRIBUTE_LIMIT  # beyond half precision it is no limit
+        top = math.inf if top < _ATTRIBUTE_LIMIT else _ATTRIBUTE_LIMIT  # beyond half precision: no bound
     return -top, top
 
 
 def _says_nothing(bound: Any, left_out: Any, dtype: int) -> bool:
-    """Whether a bound can be left out; of integers none is infinite."""
+    """Whether a bound can be omitted; integers have no infinite ones."""
     return bool(bound == left_out) or (dtype not in FLOAT_TYPES and abs(bound) == math.inf)

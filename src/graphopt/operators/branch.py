@@ -1,4 +1,4 @@
-"""Linear branches of a network, as convolutions that can be added up."""
+"""Linear branches of a network, as convolutions that can be summed."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A convolution with all its defaults filled in.
+    """A convolution with all defaults made explicit.
 
     Attributes:
         kernel: weights in float64, `[out, in / group, *size]`.
         bias: one number per output channel, in float64.
         group: the number of groups.
-        strides: one for each spatial axis.
-        dilations: one for each spatial axis; 1 where the kernel has size 1.
-        before: padding in front of each spatial axis.
-        after: padding behind each spatial axis.
+        strides: by spatial axis.
+        dilations: by spatial axis; 1 where the kernel has size 1.
+        before: padding at the start of each spatial axis.
+        after: padding at the end of each spatial axis.
     """
 
     kernel: np.ndarray
@@ -41,12 +41,12 @@ class Branch:
 
     @classmethod
     def of(cls, node: Node) -> Branch:
-        """Read a `Conv` with constant weights; declines where the padding follows from the size of the input."""
+        """Read a `Conv` with constant weights; declines if the padding depends on the size of the input."""
         conv = Convolution.of(node)
         kernel, bias = conv.kernel.array(), conv.bias()
         window = Window.of(node, kernel.shape[2:])
         before, after = window.padding()
-        # how far apart the elements of an axis with one element are does not matter
+        # the dilation of an axis with one element has no effect
         dilations = tuple(1 if size == 1 else step for size, step in zip(window.kernel, window.dilations, strict=True))
         row = np.zeros(kernel.shape[0]) if bias is None else bias
         return cls(kernel.astype(np.float64), row, conv.group, window.strides, dilations, before, after)
@@ -58,7 +58,7 @@ class Branch:
 
     @property
     def cost(self) -> int:
-        """Multiplications for one element of the output."""
+        """Multiplications per element of the output."""
         return prod(self.kernel.shape[1:])
 
     @property
@@ -67,11 +67,11 @@ class Branch:
         return self.kernel.shape[1] * self.group, self.kernel.shape[0]
 
     def negated(self) -> Branch:
-        """The branch that gives the opposite numbers."""
+        """The branch with negated results."""
         return replace(self, kernel=-self.kernel, bias=-self.bias)
 
     def passing_on(self, normalization: Node | None) -> Branch:
-        """What passes its input on, or only normalizes it, as a convolution of one channel each beside this one."""
+        """The identity, or a normalization, as a depthwise 1x1 convolution with this branch's channels."""
         inputs, outputs = self.channels
         affine = Affine() if normalization is None else Affine.of_normalization(normalization)
         scale = np.ones(outputs) if affine.scale is None else affine.scale
@@ -82,7 +82,7 @@ class Branch:
         return Branch(scale.reshape(-1, 1, *one), shift, outputs, one, one, zero, zero)
 
     def plus(self, other: Branch) -> Branch:
-        """One convolution that computes the sum of both of one input; declines where it would cost more."""
+        """One convolution that computes the sum of both branches of one input; declines if it would cost more."""
         if self.strides != other.strides:
             raise Decline("the branches have strides {} and {}", self.strides, other.strides)
         if self.channels != other.channels:
@@ -104,7 +104,7 @@ class Branch:
             )
             merge = branch.group // group
             kernel[(slice(None), slice(None), *place)] += block_diagonal(branch.kernel, branch.group, merge)
-            # of merged groups each reads its own channels alone: at all of its taps the same ones
+            # each of the merged groups reads its own channels only, the same at all taps
             channels = np.ones((*branch.kernel.shape[:2], *(1,) * len(size)), bool)
             read[(slice(None), slice(None), *place)] |= block_diagonal(channels, branch.group, merge)
         if not read.all():
@@ -118,7 +118,7 @@ _NOT_ALIGNED = "the windows of the branches do not line up"
 
 
 def _join_axis(a: Branch, b: Branch, axis: int) -> tuple[int, int, int, int]:
-    """First and last tap, their distance, and the padding beyond the last, of windows that cover both."""
+    """First and last tap, their step, and the padding after the last tap, of a window that covers both branches."""
     lengths = (a.size[axis], b.size[axis])
     steps = {branch.dilations[axis] for branch, n in zip((a, b), lengths, strict=True) if n > 1} or {1}
     if len(steps) > 1:

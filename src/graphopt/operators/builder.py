@@ -1,4 +1,4 @@
-"""What a view is written into."""
+"""The interface through which views write operators."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from graphopt.ir import Graph, Node, Value
 
 
 class NodeBuilder(Protocol):
-    """Makes operators in a graph, as `graphopt.rewrite.Rewriter` does."""
+    """Builds operators in a graph, as `graphopt.rewrite.Rewriter` does."""
 
     @property
     def graph(self) -> Graph:
-        """The graph that new nodes are for."""
+        """The graph of new nodes."""
         ...
 
     def op(self, op_type: str, *inputs: Any, domain: str = "", name: str | None = None, **attrs: Any) -> Value:
-        """The output of a new operator."""
+        """Build an operator and return its output."""
         ...
 
     def again(self, node: Node, *inputs: Any, **changed: Any) -> Value:
-        """The one output of the operator of a node on other operands, with some of its attributes changed."""
+        """Build a node like `node` with other operands and some changed attributes, and return its only output."""
         ...
 
     def outputs(
         self, count: int, op_type: str, *inputs: Any, domain: str = "", name: str | None = None, **attrs: Any
     ) -> tuple[Value, ...]:
-        """So many outputs of a new operator."""
+        """Build an operator and return its first `count` outputs."""
         ...
 
 
 def with_operand(to: NodeBuilder, op_type: str, value: Value, other: Value | np.ndarray | None) -> Value:
-    """An operator of two values; the first one as it is where the other is left out."""
+    """Build an operator of two values; returns the first one if the other is None."""
     return value if other is None else to.op(op_type, value, other)

@@ -1,4 +1,4 @@
-"""`Loop` and `Scan`: what they carry from round to round, take apart and collect."""
+"""`Loop` and `Scan`: their loop-carried states, scanned inputs and stacked results."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from graphopt.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What a `Loop` or `Scan` carries from round to round, and the results of its rounds.
+    """The loop-carried states of a `Loop` or `Scan`, and the results of its iterations.
 
     Attributes:
         node: the loop or scan.
-        body: one round.
-        first_in: how many inputs of the body come before the states.
-        first_out: how many outputs of the body come before the states: the condition of a loop.
+        body: the body.
+        first_in: number of inputs of the body before the states.
+        first_out: number of outputs of the body before the states: the condition of a loop.
         states: the number of states; the results follow them.
     """
 
@@ -29,7 +29,7 @@ class Carried:
 
     @classmethod
     def of(cls, node: Node) -> Carried:
-        """Read a `Loop` or `Scan`; declines where its body has other inputs or outputs than it needs."""
+        """Read a `Loop` or `Scan`; declines if its body does not have the required inputs and outputs."""
         first_in, first_out = (2, 1) if node.op == "Loop" else (0, 0)
         states = len(node.inputs) - first_in - int(node.attr("num_scan_inputs", 0))
         body = node.subgraphs.get("body")
@@ -43,22 +43,22 @@ class Carried:
 
     @property
     def after(self) -> list[Value]:
-        """The states as a round leaves them, and the results behind them."""
+        """The states after an iteration, followed by its results."""
         return self.body.outputs[self.first_out :]
 
     @property
     def counter(self) -> list[Value]:
-        """What a round of a `Loop` gets the number of rounds before it in; a `Scan` has none."""
+        """The input of a `Loop` body with the iteration number; empty for a `Scan`."""
         return self.body.inputs[: self.first_in - self.first_out]
 
     @property
     def condition(self) -> list[Value]:
-        """What a round of a `Loop` gets its condition in; a `Scan` has none."""
+        """The input of a `Loop` body with the condition; empty for a `Scan`."""
         return self.body.inputs[self.first_in - self.first_out : self.first_in]
 
     @property
     def stacked(self) -> list[Value]:
-        """The results of a round that are stacked up and used."""
+        """The results of an iteration whose stacked values are used."""
         pairs = zip(self.node.outputs[self.states :], self.after[self.states :], strict=False)
         return [inner for outer, inner in pairs if outer and outer.uses]
 
@@ -67,11 +67,11 @@ class Carried:
         return self.node.operand(self.first_in + k)
 
     def before(self, k: int) -> Value:
-        """A state as a round finds it."""
+        """A state before an iteration."""
         return self.body.inputs[self.first_in + k]
 
     def is_passed_on(self, k: int) -> bool:
-        """Whether each round leaves a state as it was, or as the initial value."""
+        """Whether every iteration leaves a state unchanged, or resets it to the initial value."""
         value = self.body.outputs[self.first_out + k]
         while (identity := value.made_by("Identity")) and identity.graph is self.body:
             value = identity.operand(0)
@@ -80,14 +80,14 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a `Scan` takes apart and stacks up, and along which axes; a `Loop` stacks along the first. It is only read.
+    """The scanned inputs and stacked results of a `Scan`, read-only; a `Loop` stacks along the first axis.
 
     Attributes:
-        scanned: what is taken apart, an element a round.
-        axes: along which axis of each, from the front.
-        backwards: whether that is from its end.
-        out_axes: along which axis each result is stacked, from the front.
-        out_backwards: whether later ones go before.
+        scanned: the scanned inputs, of which each iteration reads one slice.
+        axes: the scanned axis of each, from the front.
+        backwards: whether each is scanned in reverse.
+        out_axes: the axis along which each result is stacked, from the front.
+        out_backwards: whether each is stacked in reverse.
     """
 
     scanned: list[Value]
@@ -115,10 +115,10 @@ class Scan:
 
     @property
     def length(self) -> int:
-        """How many rounds a `Scan` takes.
+        """The number of iterations of a `Scan`.
 
         Raises:
-            Decline: that is not known.
+            Decline: it is not known.
         """
         lengths = {value.dims()[axis] for value, axis in zip(self.scanned, self.axes, strict=True)}
         length = lengths.pop() if lengths else None
@@ -128,7 +128,7 @@ class Scan:
 
 
 def _directions(node: Node, name: str, values: Sequence[Value]) -> list[bool]:
-    """Whether each input is scanned from its end, or later results of an output go before."""
+    """Whether each input is scanned, or each output stacked, in reverse."""
     directions = [bool(direction) for direction in node.attr(name) or (0,) * len(values)]
     if len(directions) != len(values):
         raise Decline("there are not as many directions as inputs or outputs")
@@ -136,7 +136,7 @@ def _directions(node: Node, name: str, values: Sequence[Value]) -> list[bool]:
 
 
 def _axes(node: Node, name: str, values: Sequence[Value], stacked: int = 0) -> list[int]:
-    """The axis of each value, from the front; with `stacked` 1 of a value that has one axis more."""
+    """The axis of each value, from the front; with `stacked` = 1, of the value with a new axis."""
     axes = node.attr(name) or (0,) * len(values)
     if len(axes) != len(values):
         raise Decline("there are not as many axes as inputs or outputs")

@@ -1,4 +1,4 @@
-"""`Concat`: parts joined along one axis, and where each of them lies in the whole."""
+"""`Concat`: parts joined along one axis, and the position of each in the result."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Concat:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The sizes of the parts along the axis, up to the first one that is not known."""
+        """The sizes of the parts along the axis, up to the first unknown one."""
         sizes: list[int] = []
         for part in self.parts:
             size = part.dim(self.axis)
@@ -45,13 +45,13 @@ class Concat:
         return tuple(sizes)
 
     def holder(self, positions: Collection[int]) -> tuple[Value, int]:
-        """The part in which all of some positions of the axis lie, and where it starts.
+        """The part that contains all given positions of the axis, and its start.
 
         Args:
-            positions: at least one, counted from the front of the whole.
+            positions: at least one position in the result, counted from the front.
 
         Raises:
-            Decline: they are not known to lie in one part.
+            Decline: they are not known to be in one part.
         """
         first, last, start = min(positions), max(positions), 0
         for part, size in zip(self.parts, self.sizes, strict=False):

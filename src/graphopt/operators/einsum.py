@@ -13,14 +13,14 @@ _EQUATION = re.compile(r"([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]*)")
 
 @dataclass(frozen=True, slots=True)
 class Einsum:
-    """A sum of products of two operands; it is only read.
+    """A sum of products of two operands, read-only.
 
     Attributes:
         a: the first operand.
         b: the second operand.
-        first: a letter for each axis of the first one.
-        second: a letter for each axis of the second one.
-        out: a letter for each axis of the result.
+        first: the letters of the first operand's axes.
+        second: the letters of the second operand's axes.
+        out: the letters of the result's axes.
     """
 
     a: Value
@@ -34,7 +34,7 @@ class Einsum:
         """Read an `Einsum`.
 
         Raises:
-            Decline: it sums over other than two operands, or does not state the letters of its result.
+            Decline: it does not have two operands, or does not state the letters of its result.
         """
         if node.op != "Einsum":
             raise Decline
@@ -45,14 +45,14 @@ class Einsum:
         return cls(node.operand(0), node.operand(1), found[1], found[2], found[3])
 
     def swapped(self) -> Einsum:
-        """The same sum with its operands the other way round."""
+        """The same sum with its operands swapped."""
         return Einsum(self.b, self.a, self.second, self.first, self.out)
 
     def check_ranks(self) -> None:
-        """See that each operand has as many axes as letters.
+        """Check that each operand has as many axes as letters.
 
         Raises:
-            Decline: one has not, or its rank is not known.
+            Decline: one does not, or its rank is not known.
         """
         if len(self.a.dims()) != len(self.first) or len(self.b.dims()) != len(self.second):
             raise Decline("the operands do not have the ranks {} and {}", len(self.first), len(self.second))
@@ -72,13 +72,13 @@ class Einsum:
         return sizes
 
     def as_product(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-        """The letters along each axis of both operands and the result, where the sum is one product of matrices.
+        """The letters of each axis of both operands and the result, if the sum is one matrix product.
 
-        Several letters are to be one axis, none is one of size 1. Rows stay apart where no batch is before them, for
-        any number of axes can be multiplied by one matrix.
+        Several letters mean a merged axis, no letters an axis of size 1. Rows stay separate if there is no batch, since
+        `MatMul` multiplies any number of leading axes by one matrix.
 
         Raises:
-            Decline: it is no product of matrices.
+            Decline: it is no matrix product.
         """
         a, b, out = self.first, self.second, self.out
         batch = "".join(letter for letter in out if letter in a and letter in b)

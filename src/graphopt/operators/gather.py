@@ -12,7 +12,7 @@ from graphopt.operators.builder import NodeBuilder
 from graphopt.records import dataclass
 
 MOST_BYTES = 1 << 20
-"""Longer lists of positions are tables, not selections."""
+"""Most bytes of a list of positions; longer ones are tables, not selections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +20,10 @@ class Gather:
     """Elements at constant positions along one axis.
 
     Attributes:
-        x: what they are taken of.
+        x: the data.
         axis: the axis, from the front.
-        positions: an int64 array of any rank, whose axes stand in the result in place of the axis; negative ones count
-            from the end.
+        positions: an int64 array of any rank, whose axes replace `axis` in the result; negative ones count from the
+            end.
     """
 
     x: Value
@@ -49,7 +49,7 @@ class Gather:
         """The positions counted from the front.
 
         Raises:
-            Decline: the size of the axis is not known, or does not have them all.
+            Decline: the size of the axis is not known, or a position is out of range.
         """
         size = self.x.size(self.axis)
         if ((self.positions < -size) | (self.positions >= size)).any():
@@ -57,10 +57,10 @@ class Gather:
         return np.where(self.positions < 0, self.positions + size, self.positions)
 
     def then(self, second: Gather) -> Gather:
-        """This one and a second that reads it, as one.
+        """The composition with a second `Gather` of the result.
 
         Raises:
-            Decline: the second takes other axes than those of the positions, or a position that is not there.
+            Decline: the second selects along another axis than those of the positions, or out of range.
         """
         among = second.axis - self.axis
         if not 0 <= among < self.positions.ndim:
@@ -71,5 +71,5 @@ class Gather:
             raise Decline("a position is outside of axis {}", second.axis) from None
 
     def write(self, to: NodeBuilder) -> Value:
-        """The operator."""
+        """Write the operator."""
         return to.op("Gather", self.x, np.asarray(self.positions, np.int64), axis=self.axis)

@@ -1,4 +1,4 @@
-"""Linear operators with constant weights, seen by the channels that they read and make."""
+"""Linear operators with constant weights, by their input and output channels."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from graphopt.records import dataclass
 LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 _SMALL = 1 << 22
-"""Larger weights are not searched for input channels that are not read: these lie one page apart."""
+"""Most bytes of weights that are searched for unread input channels, whose elements are a page apart."""
 
 
 def zero_along(array: np.ndarray, axis: int) -> np.ndarray:
-    """For each position along an axis, whether all elements there are zero; one of each is read to begin with."""
+    """For each position along an axis, whether all elements there are zero; checks one element of each first."""
     first: list[int | slice] = [0] * array.ndim
     first[axis] = slice(None)
     zero = np.asarray(array[tuple(first)] == 0)
@@ -32,15 +32,15 @@ def zero_along(array: np.ndarray, axis: int) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class LinearLayer:
-    """A linear operator with a constant weight, seen by the channels that it reads and makes.
+    """A linear operator with a constant weight, by its input and output channels.
 
     Attributes:
         node: the operator.
         tensor: its weight.
-        weight: the numbers of that.
-        made: the axis of the weight that numbers the channels it makes.
-        read: the axis that numbers those it reads; None where each makes one, as in a depthwise convolution.
-        axis: the axis of its input and of its result that holds the channels.
+        weight: the weight as an array.
+        made: the axis of the weight for output channels.
+        read: the axis of the weight for input channels; None for a depthwise convolution.
+        axis: the channel axis of its input and its result.
         rank: the rank of both.
     """
 
@@ -54,7 +54,7 @@ class LinearLayer:
 
     @classmethod
     def of(cls, node: Node) -> LinearLayer:
-        """Read one; declines where it is none, or one of some groups, or its weight is no constant of floats."""
+        """Read a node; declines if it is none, grouped but not depthwise, or its weight is no constant of floats."""
         if node.op not in LAYERS:
             raise Decline
         weight = node.operand(1)
@@ -86,21 +86,21 @@ class LinearLayer:
 
     @property
     def channels(self) -> int:
-        """The number of channels that it makes."""
+        """The number of output channels."""
         return int(self.weight.shape[self.made])
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether each channel makes one."""
+        """Whether each output channel reads one input channel of its own."""
         return self.read is None
 
     def is_uniform(self) -> bool:
-        """Whether a channel that is the same everywhere adds the same everywhere: nothing is padded with zeros."""
+        """Whether a spatially constant input channel contributes a constant: nothing is padded with zeros."""
         node = self.node
         return node.op != "ConvTranspose" and not (node.op == "Conv" and Convolution.of(node).pads)
 
     def dead(self) -> np.ndarray:
-        """For each channel that it makes, whether all its weights are zero."""
+        """For each output channel, whether all its weights are zero."""
         return self._zero_along(self.made)
 
     def _zero_along(self, axis: int) -> np.ndarray:
@@ -108,14 +108,14 @@ class LinearLayer:
         return found
 
     def unread(self) -> np.ndarray:
-        """For each channel that it reads, whether all weights are zero; large weights are taken to read all."""
+        """For each input channel, whether all its weights are zero; large weights are assumed to read all."""
         assert self.read is not None
         if self.weight.nbytes > _SMALL:
             return np.zeros(self.weight.shape[self.read], bool)
         return self._zero_along(self.read)
 
     def bias(self) -> np.ndarray:
-        """What it adds to each channel that it makes, in float64: a finite constant number for each."""
+        """The bias per output channel in float64, with `beta`; declines if it is not constant and finite."""
         shift = self.node.input(2)
         if shift is None:
             return np.zeros(self.channels)
@@ -124,7 +124,7 @@ class LinearLayer:
         return per_channel(shift, 2, 1, self.channels) * float(self.node.attr("beta", 1.0))
 
     def added(self, numbers: np.ndarray, channels: np.ndarray) -> np.ndarray:
-        """What some of the channels that it reads, which hold one number each, add to each channel that it makes."""
+        """The contribution of constant input `channels`, with one number each, to each output channel."""
         assert self.read is not None
         part = np.moveaxis(np.take(self.weight, channels, self.read), (self.read, self.made), (0, 1))
         sums = part.sum(axis=tuple(range(2, part.ndim)), dtype=np.float64)

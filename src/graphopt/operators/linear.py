@@ -1,4 +1,4 @@
-"""What is linear in a constant weight: convolutions and matrix products, with arithmetic on weight and bias."""
+"""Operators that are linear in a constant weight: convolutions and matrix products, with arithmetic on the weights."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from graphopt.operators.builder import NodeBuilder, with_operand
 from graphopt.records import dataclass
 
 PLAIN_FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16})
-"""Element types of weights that NumPy computes with by itself."""
+"""Element types of weights that NumPy supports natively."""
 
 
 def narrowed(array: np.ndarray, dtype: np.dtype[Any], name: str) -> np.ndarray:
-    """Float64 numbers in the element type of a weight or bias; those that were rounded to it before are only looked at.
+    """Round float64 numbers to the element type of a weight or bias; numbers of that type are only checked.
 
     Raises:
-        Decline: one of them does not fit, or all of them vanish.
+        Decline: one of them overflows, or all of them underflow to zero.
     """
     with np.errstate(all="ignore"):
         result = np.asarray(array).astype(dtype, copy=False)
         if dtype in (np.float32, np.float64):
             total = result.sum()
             if total and np.isfinite(total):
-                return result  # a sum is finite only if all numbers are
+                return result  # a finite sum implies finite numbers
     if not np.isfinite(result).all() or (array.any() and not result.any()):
         raise Decline("the new {} leave the range of their element type", name)
     return result
 
 
 def narrowed_factors(array: np.ndarray, dtype: np.dtype[Any], name: str) -> np.ndarray:
-    """Float64 numbers that single values are multiplied with, in an element type.
+    """Round float64 factors of single values to an element type.
 
     Raises:
-        Decline: one of them does not fit, or loses digits: what it multiplies may be as large as it is small.
+        Decline: one of them overflows, or loses precision as a denormal: it may multiply large values.
     """
     result = narrowed(array, dtype, name)
     share = 2.0**-13 if dtype.itemsize > 2 else 2.0**-7
@@ -50,11 +50,11 @@ def narrowed_factors(array: np.ndarray, dtype: np.dtype[Any], name: str) -> np.n
 
 
 def narrowed_weights(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """Float64 numbers in the element type of a weight; those that were rounded to it before are only looked at.
+    """Round float64 numbers to the element type of a weight; numbers of that type are only checked.
 
     Raises:
-        Decline: one of them does not fit, all of them vanish, or they are so large that a sum of products with them
-            leaves the range where its scaled result does not.
+        Decline: one of them overflows, all of them underflow to zero, or they are so large that a sum of products may
+            overflow although its scaled result does not.
     """
     with np.errstate(all="ignore"):
         result = np.asarray(array).astype(dtype, copy=False)
@@ -67,7 +67,7 @@ def narrowed_weights(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def joint_shape(*constants: np.ndarray) -> tuple[int, ...]:
-    """The shape that constants have together; declines where there is none, as in a model that cannot run."""
+    """The shape that constants broadcast to; declines if there is none, as in a model that cannot run."""
     try:
         return np.broadcast_shapes(*(constant.shape for constant in constants))
     except ValueError:
@@ -76,13 +76,13 @@ def joint_shape(*constants: np.ndarray) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Linear(ABC):
-    """An operator that multiplies with a weight and adds a bias by output channel.
+    """An operator that multiplies with a weight, and adds a bias per output channel.
 
     Attributes:
         node: the operator.
-        x: what is multiplied.
+        x: the data operand.
         kernel: the weight.
-        shift: the bias; None where there is none.
+        shift: the bias; None if there is none.
         channels: the number of output channels.
         rank: the rank of the result.
     """
@@ -102,46 +102,46 @@ class Linear(ABC):
         """Read an operator.
 
         Raises:
-            Decline: it is none, or shapes that matter are not known.
+            Decline: it is none, or a required shape is not known.
         """
 
     @property
     @abstractmethod
     def axis(self) -> int:
-        """The axis of the result that holds the channels, from the front."""
+        """The channel axis of the result, from the front."""
 
     @abstractmethod
     def scaled(self, scale: np.ndarray) -> np.ndarray:
-        """The weight with each output channel multiplied and rounded to its element type.
+        """The weight with each output channel scaled, rounded to its element type.
 
-        What is not zero stays so; where nothing would be left the result is float64.
+        Nonzero weights stay nonzero; if all would underflow, the result is float64.
 
         Raises:
             Decline: it is not constant.
         """
 
     def of_inputs(self, numbers: np.ndarray) -> np.ndarray:
-        """One number for each input channel, to be broadcast to the weight of a product."""
+        """Reshape one number per input channel to broadcast to the weight of a product."""
         return numbers.reshape(1, -1) if self.node.attr("transB", 0) else numbers.reshape(-1, 1)
 
     def scaled_inputs(self, scale: np.ndarray) -> np.ndarray:
-        """The weight with what each input channel meets multiplied, as `scaled` does it; not of `ConvTranspose`."""
+        """The weight with each input channel scaled, rounded as by `scaled`; not for `ConvTranspose`."""
         return _times(_copy(self.kernel), self.of_inputs(scale), self.kernel)
 
     def of_shift(self, shift: np.ndarray) -> np.ndarray:
-        """What numbers that are added to the input channels add to the output channels, in float64.
+        """The shift of the output channels caused by a shift of the input channels, in float64.
 
-        Of a convolution that does not pad.
+        Only for convolutions without padding.
         """
         weighed = self.kernel.array().astype(np.float64) * self.of_inputs(shift)
         return np.asarray(weighed.sum(axis=1 if self.node.attr("transB", 0) else 0) * self.node.attr("alpha", 1.0))
 
     @abstractmethod
     def write(self, to: NodeBuilder, kernel: Value, bias: Value | None) -> Value:
-        """The operator with another weight and bias."""
+        """Write the operator with another weight and bias."""
 
     def bias(self) -> np.ndarray | None:
-        """The bias in float64, one number for each channel; None where there is none.
+        """The bias in float64, one number per channel; None if there is none.
 
         Raises:
             Decline: it is not constant.
@@ -149,14 +149,14 @@ class Linear(ABC):
         return None if self.shift is None else self.shift.array().astype(np.float64)
 
     def scaling(self, node: Node, value: Value) -> Affine:
-        """What a node that reads the result, as `value`, does to its channels."""
+        """The affine function of the channels that a reader of the result, its operand `value`, computes."""
         return Affine.of(node, value, self.rank, self.axis, self.channels)
 
     def then(self, affine: Affine, to: Any) -> Value:
-        """The operator that scales and shifts its channels by itself.
+        """Write the operator with an affine function folded into its weight and bias.
 
         Args:
-            affine: what is done to its result.
+            affine: the function of its result.
             to: the gate.
 
         Raises:
@@ -210,7 +210,7 @@ class Convolution(Linear):
 
     @property
     def axis(self) -> int:
-        """Channels come after the batch."""
+        """Channels follow the batch."""
         return 1
 
     @property
@@ -220,11 +220,11 @@ class Convolution(Linear):
 
     @property
     def pads(self) -> bool:
-        """Whether it computes with zeros around its input."""
+        """Whether it pads its input with zeros, or may do so."""
         return any(self.node.attr("pads") or ()) or self.node.attr("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
 
     def scaled(self, scale: np.ndarray) -> np.ndarray:
-        """The kernel by output channel: the first axis, or the second of each group of a transposed one."""
+        """Scale output channels: the first axis, or for a transposed convolution the second one of each group."""
         weight = _copy(self.kernel)
         if self.node.op == "Conv":
             return _times(weight, scale.reshape(-1, *(1,) * (weight.ndim - 1)), self.kernel)
@@ -233,30 +233,30 @@ class Convolution(Linear):
         return _times(split, by, self.kernel).reshape(weight.shape)
 
     def of_inputs(self, numbers: np.ndarray) -> np.ndarray:
-        """One number for each input channel as one for each weight that reads it, to be broadcast to the kernel."""
+        """Expand one number per input channel to the first two axes of the kernel, to broadcast to it."""
         outputs, inputs, *spatial = self.kernel.sizes()
         by = np.repeat(numbers.reshape(self.group, inputs), outputs // self.group, axis=0)
         return np.asarray(by.reshape(outputs, inputs, *(1,) * len(spatial)))
 
     def of_shift(self, shift: np.ndarray) -> np.ndarray:
-        """All weights of an output meet it."""
+        """Sum over all weights of an output channel."""
         weighed = self.kernel.array().astype(np.float64) * self.of_inputs(shift)
         return np.asarray(weighed.reshape(self.channels, -1).sum(axis=1))
 
     def write(self, to: NodeBuilder, kernel: Value, bias: Value | None) -> Value:
-        """The convolution with another weight and bias."""
+        """Write the convolution with another weight and bias."""
         return to.again(self.node, self.x, kernel, bias)
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixProduct(Linear):
-    """A `Gemm`, or a `MatMul` of a matrix, with a constant right operand; `beta` is part of its bias."""
+    """A `Gemm`, or a `MatMul` of two matrices, with a constant right operand; its bias includes `beta`."""
 
     ops: ClassVar[tuple[str, ...]] = ("Gemm", "MatMul")
 
     @classmethod
     def of(cls, node: Node) -> MatrixProduct:
-        """Read a product of two axes."""
+        """Read a product whose result is a matrix."""
         x = node.operand(0)
         product = cls.of_rows(node, x)
         if node.op == "MatMul" and x.rank != product.rank:
@@ -265,11 +265,11 @@ class MatrixProduct(Linear):
 
     @classmethod
     def of_rows(cls, node: Node, x: Value) -> MatrixProduct:
-        """Read a product whose left operand is a matrix, or has the rows of that along more axes.
+        """Read a product whose left operand is a matrix, or has rows along several axes.
 
         Args:
             node: the product.
-            x: its left operand, or that as a matrix.
+            x: its left operand, or that reshaped to a matrix.
         """
         if node.op not in cls.ops:
             raise Decline
@@ -287,7 +287,7 @@ class MatrixProduct(Linear):
         return 1
 
     def bias(self) -> np.ndarray | None:
-        """The bias as a row, with `beta` in it."""
+        """The bias as a row, times `beta`."""
         if self.shift is None:
             return None
         bias = self.shift.array()
@@ -295,15 +295,15 @@ class MatrixProduct(Linear):
             raise Decline("the bias {} is no single row", self.shift.name)
         row = np.broadcast_to(bias.astype(np.float64).reshape(-1), (self.channels,))
         beta = self.node.attr("beta", 1.0)
-        return np.asarray(row * beta) if beta else np.zeros(self.channels)  # not read then, whatever it holds
+        return np.asarray(row * beta) if beta else np.zeros(self.channels)  # with `beta` = 0 the operand is not read
 
     def scaled(self, scale: np.ndarray) -> np.ndarray:
-        """The matrix by column of the result."""
+        """Scale the columns of the result."""
         by = scale.reshape(-1, 1) if self.node.attr("transB", 0) else scale
         return _times(_copy(self.kernel), by, self.kernel)
 
     def write(self, to: NodeBuilder, kernel: Value, bias: Value | None) -> Value:
-        """A `Gemm`."""
+        """Write a `Gemm`."""
         attrs = {key: value for key, value in self.node.attrs.items() if key != "beta" or bias is self.shift}
         result: Value = to.op("Gemm", self.x, kernel, bias, **attrs)
         return result
@@ -311,16 +311,16 @@ class MatrixProduct(Linear):
 
 @dataclass(frozen=True, slots=True)
 class RowProduct(Linear):
-    """A `MatMul` of rows, along any number of axes, with a constant matrix, and the `Add` of a constant row behind it.
+    """A `MatMul` of rows along any number of axes with a constant matrix, and the `Add` of a constant row after it.
 
-    `node` is the product, which the `Add`, where there is one, reads alone.
+    `node` is the product; the `Add`, if any, is its only reader.
     """
 
     ops: ClassVar[tuple[str, ...]] = ("Add", "MatMul")
 
     @classmethod
     def of(cls, node: Node) -> RowProduct:
-        """Read a product, or the sum of one and a constant."""
+        """Read a product, or the sum of a product and a constant."""
         product, bias = node, None
         if node.op == "Add":
             sides = [(a, b) for a, b in (node.operands, node.operands[::-1]) if a.made_by("MatMul") and b.is_const]
@@ -343,20 +343,20 @@ class RowProduct(Linear):
         return self.rank - 1
 
     def bias(self) -> np.ndarray | None:
-        """The constant that is added, which must not stretch the product."""
+        """The constant of the `Add`, which must not enlarge the product by broadcasting."""
         return None if self.shift is None else per_channel(self.shift, self.rank, self.axis, self.channels)
 
     def scaled(self, scale: np.ndarray) -> np.ndarray:
-        """The matrix by column."""
+        """Scale the columns of the matrix."""
         return _times(_copy(self.kernel), scale, self.kernel)
 
     def write(self, to: NodeBuilder, kernel: Value, bias: Value | None) -> Value:
-        """A `MatMul`, and an `Add` where there is a bias."""
+        """Write a `MatMul`, and an `Add` if there is a bias."""
         return with_operand(to, "Add", to.op("MatMul", self.x, kernel), bias)
 
 
 def _copy(value: Value) -> np.ndarray:
-    """What a constant holds, to be changed.
+    """A mutable copy of a constant.
 
     Raises:
         Decline: it is not constant.
@@ -368,16 +368,15 @@ def _copy(value: Value) -> np.ndarray:
 
 
 def _times(weight: np.ndarray, by: np.ndarray, kept: Value) -> np.ndarray:
-    """A weight times some numbers, multiplied in float64 and rounded to its element type.
+    """Multiply a weight by factors in float64, and round to its element type.
 
-    A weight that is not zero does not become zero, for an infinite activation would be NaN there: at the least it is
-    the smallest number that there is. Where nothing would be left the numbers in float64 say so, and where one leaves
-    the range, infinities.
+    A nonzero weight does not become zero, since an infinite activation would give NaN there: it becomes at least the
+    smallest denormal. If all weights would underflow, the result is float64; overflow gives infinities.
 
     Args:
-        weight: a copy of what it holds, which may be changed, of any shape.
-        by: the numbers, broadcast to that shape.
-        kept: the constant that it is a copy of.
+        weight: a mutable copy of the weight, of any shape.
+        by: the factors, broadcast to that shape.
+        kept: the constant of which it is a copy.
     """
     with np.errstate(all="ignore"):
         result: np.ndarray = weight
@@ -398,9 +397,9 @@ def _times(weight: np.ndarray, by: np.ndarray, kept: Value) -> np.ndarray:
 
 
 def block_diagonal(kernel: np.ndarray, group: int, merge: int) -> np.ndarray:
-    """The kernel `[out, in / group, *size]` of a convolution with each `merge` groups made one, zeros between them.
+    """The kernel `[out, in / group, *size]` of a convolution with each `merge` groups joined to a block-diagonal one.
 
-    Where that does not divide the number of groups, the last one is filled up with groups of zeros.
+    If `merge` does not divide the number of groups, the last one is padded with groups of zeros.
     """
     if merge == 1:
         return kernel

@@ -1,4 +1,4 @@
-"""`Pad`: `paddings` at opset 1, attributes until 10, inputs from 11, axes from 18, wrapping from 19."""
+"""`Pad`: `paddings` at opset 1, attributes up to 10, inputs from 11, axes from 18, wrapping from 19."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from graphopt.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Pad:
-    """Elements added, or with negative numbers taken away, in front of and behind each axis.
+    """Elements added, or removed for negative numbers, at the start and end of each axis.
 
     Attributes:
-        x: what is padded.
-        before: how many elements come in front, by axis.
-        after: how many come behind, by axis.
+        x: the data.
+        before: number of elements at the start, by axis.
+        after: number of elements at the end, by axis.
         mode: `constant`, `reflect`, `edge` or `wrap`.
         fill: the constant, a value or a number; None for zero.
     """
@@ -34,7 +34,7 @@ class Pad:
 
         Args:
             node: the operator.
-            rank: the rank of what is padded, where the reader knows it.
+            rank: the rank of the data, if the caller knows it.
 
         Raises:
             Decline: it is none, the pads or axes are not constant, or only some axes are padded and the
@@ -59,10 +59,10 @@ class Pad:
 
     @property
     def number(self) -> float:
-        """What is filled in.
+        """The fill.
 
         Raises:
-            Decline: that is not a constant of one element.
+            Decline: it is not a constant of one element.
         """
         if not isinstance(self.fill, Value):
             return float(self.fill or 0.0)
@@ -73,10 +73,10 @@ class Pad:
 
     @property
     def spatial(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The pads in front of and behind the axes after the first two.
+        """The pads at the start and end of the axes after the first two.
 
         Raises:
-            Decline: the batch or the channels are padded, or something is taken away.
+            Decline: the batch or the channels are padded, or elements are removed.
         """
         if min(self.before + self.after, default=0) < 0:
             raise Decline("it takes elements of {} away", self.x.name)
@@ -89,7 +89,7 @@ class Pad:
         return replace(self, x=x)
 
     def write(self, to: NodeBuilder) -> Value:
-        """The operator, in the form of the opset of the graph."""
+        """Write the operator in the form of the graph's opset."""
         fill = self.number if isinstance(self.fill, Value) and to.graph.opset() < FILL_SINCE else self.fill
         return to.op("Pad", self.x, pads=self.before + self.after, constant_value=fill, mode=self.mode)
 

@@ -1,8 +1,8 @@
-"""`ConvTranspose` as convolutions of all results within a stride.
+"""`ConvTranspose` decomposed into convolutions, one per position within the stride.
 
-With a stride of s, result f = s * m + q of an axis is the sum over j of x[m - j] * w[s * j + q]: for each q, the place
-within the stride, a convolution with every s-th tap of the kernel. Where s divides the kernel they are one convolution
-with s * s times as many outputs.
+With stride s, y[s * m + q] = sum over j of x[m - j] * w[s * j + q]: for each position q within the stride, this is a
+convolution with every s-th tap of the kernel. If s divides the kernel size, they form one convolution with s * s times
+as many outputs.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class Axis:
     """One axis of a transposed convolution as a convolution.
 
     Attributes:
-        stride: results for each position of the convolution.
+        stride: results per position of the convolution.
         kernel: taps of the transposed convolution.
         taps: taps of the convolution.
-        first: the multiple of the stride that the results begin in.
-        after: its pad at the end.
-        skip: results that are cut off at the beginning.
-        tail: results that are cut off at the end.
-        more: positions of the convolution, less those of the input.
+        first: the multiple of the stride in which the results begin.
+        after: padding at its end.
+        skip: results cropped at the start.
+        tail: results cropped at the end.
+        more: positions of the convolution minus those of the input.
     """
 
     stride: int
@@ -46,7 +46,7 @@ class Axis:
         """The axis of a kernel with a stride, pads at both ends, and `output_padding`."""
         begin, end = pads
         taps = -(-kernel // stride)
-        # The last place has the fewest taps, and no pad of its convolution is negative.
+        # The last position has the fewest taps, and its convolution must not have negative padding.
         first = min(begin // stride, (kernel - stride) // stride)
         after = max((extra + kernel - 1 - end) // stride, 0)
         skip, more = begin - first * stride, after - first
@@ -54,11 +54,11 @@ class Axis:
         return cls(stride, kernel, taps, first, after, skip, tail, more)
 
     def taps_at(self, place: int) -> int:
-        """Taps of the kernel for one place within the stride."""
+        """Number of taps for a position within the stride."""
         return -(-(self.kernel - place) // self.stride)
 
     def size(self, source: int) -> int:
-        """How many results it has for so many positions of the input."""
+        """The size of the result for an input of size `source`."""
         return self.stride * (source + self.more) - self.skip - self.tail
 
 
@@ -69,8 +69,8 @@ class Phases:
     Attributes:
         rows: its vertical axis.
         columns: its horizontal axis.
-        height: of the input; None when it is not fixed.
-        width: of the input; None when it is not fixed.
+        height: height of the input; None if it is not fixed.
+        width: width of the input; None if it is not fixed.
     """
 
     rows: Axis
@@ -87,7 +87,7 @@ class Phases:
             kernel: height and width of its kernel.
 
         Raises:
-            Decline: it has groups, pads that are worked out, or others that such convolutions do not have.
+            Decline: it has groups, implicit padding, or settings that the decomposition does not support.
         """
         if node.attr("group", 1) != 1:
             raise Decline("it has {} groups", node.attr("group"))
@@ -109,26 +109,26 @@ class Phases:
 
     @property
     def places(self) -> list[tuple[int, int]]:
-        """The places within the stride, by rows."""
+        """The positions within the stride, in row-major order."""
         return [(row, column) for row in range(self.rows.stride) for column in range(self.columns.stride)]
 
     @property
     def kernels(self) -> list[tuple[int, int]]:
-        """Height and width of the kernel of each convolution: one for all places, or one for each.
+        """Height and width of the kernel of each convolution: one for all positions, or one for each.
 
-        Taps of zero would do as well, but an infinity would become NaN there.
+        Padding with zero taps would turn an infinity into NaN.
         """
         apart = [(self.rows.taps_at(row), self.columns.taps_at(column)) for row, column in self.places]
         return apart if len(set(apart)) > 1 else apart[:1]
 
     @property
     def positions(self) -> tuple[int | None, int | None]:
-        """Height and width of what the convolutions compute."""
+        """Height and width of the convolutions' results."""
         height = None if self.height is None else self.height + self.rows.more
         return height, None if self.width is None else self.width + self.columns.more
 
     def weight(self, weight: np.ndarray, at: int) -> np.ndarray:
-        """Weights of a convolution, [K, C, ...] for one place, [places * K, C, ...] for all, from [C, K, kh, kw]."""
+        """Weights of a convolution, [K, C, ...] for one position, [places * K, C, ...] for all, from [C, K, kh, kw]."""
         rows, columns = self.rows, self.columns
         inputs, outputs = weight.shape[:2]
         if len(self.kernels) > 1:

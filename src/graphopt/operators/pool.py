@@ -1,4 +1,4 @@
-"""Pools with windows: padding stated or worked out, strides and dilations that may be left out."""
+"""Pools with windows: explicit or automatic padding, optional strides and dilations."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _READ = POOLS | {"com.microsoft::QLinearAveragePool"}
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """One number in place of all within a window that moves over the spatial axes.
+    """A pool over windows along the spatial axes.
 
     Attributes:
         op: the operator.
-        x: what is pooled.
-        kernel: how many elements the window has along each spatial axis.
-        strides: by how much it moves.
-        dilations: how far its elements are apart.
-        before: padding in front of each axis; zeros where it is worked out.
-        after: padding behind it; zeros where it is worked out.
-        same: `SAME_UPPER` or `SAME_LOWER` where the padding is worked out, else empty.
-        ceil: whether the last window may end behind the padding.
-        counts_padding: whether an average divides by the padding, too.
+        x: the data.
+        kernel: size of the window by spatial axis.
+        strides: strides by spatial axis.
+        dilations: dilations by spatial axis.
+        before: padding at the start of each axis; zeros if it is automatic.
+        after: padding at the end of each axis; zeros if it is automatic.
+        same: `SAME_UPPER` or `SAME_LOWER` if the padding is automatic, else empty.
+        ceil: whether the last window may exceed the padding.
+        counts_padding: whether padding counts in the divisor of an average.
     """
 
     op: str
@@ -44,7 +44,7 @@ class Pool:
         """Read a pool.
 
         Raises:
-            Decline: it is none, its indices are used, or its lists have not one number for each axis of its kernel.
+            Decline: it is none, its indices are used, or its lists do not match the axes of its kernel.
         """
         if node.op not in _READ:
             raise Decline
@@ -61,16 +61,16 @@ class Pool:
 
     @property
     def reach(self) -> tuple[int, ...]:
-        """How many positions of each axis the window spans."""
+        """The extent of the dilated window along each axis."""
         return tuple((size - 1) * apart + 1 for size, apart in zip(self.kernel, self.dilations, strict=True))
 
     def check_fits(self) -> None:
-        """See that a window fits into the padded image in every run, one whose size is not known having one element.
+        """Check that the window fits into the padded image in every run; unknown sizes are assumed to be at least 1.
 
-        What a pool of the runtime makes of smaller images is no convolution: nothing, or the mean of what is there.
+        For smaller images, a pool of the runtime is no convolution: it is empty, or the mean of the present elements.
 
         Raises:
-            Decline: it may not.
+            Decline: it may not fit.
         """
         dims = self.x.dims()[2:]
         pads = [a + b for a, b in zip(self.before, self.after, strict=True)]

@@ -20,10 +20,10 @@ class LayerProduct:
 
     Attributes:
         x: the rows.
-        weight: the weights, inputs by outputs.
-        swapped: whether they lie the other way round.
-        bias: a number for each output; None where nothing is added.
-        nodes: the operators that compute it, the last one last.
+        weight: the weights, [inputs, outputs].
+        swapped: whether the weights are [outputs, inputs].
+        bias: one number per output; None if there is none.
+        nodes: the operators that compute it, in order.
     """
 
     x: Value
@@ -34,7 +34,7 @@ class LayerProduct:
 
     @classmethod
     def of(cls, value: Value) -> LayerProduct:
-        """Read what computes a value; declines where that is no such product."""
+        """Read the producer of a value; declines if it is no such product."""
         node = value.producer
         if node is None or node.op not in (*PRODUCTS, "Add"):
             raise Decline
@@ -60,16 +60,16 @@ class LayerProduct:
 
     @property
     def inputs(self) -> int:
-        """How many numbers a row has."""
+        """The length of a row."""
         return int(self.weight.sizes()[1 if self.swapped else 0])
 
     @property
     def outputs(self) -> int:
-        """How many numbers a row of the result has."""
+        """The length of a row of the result."""
         return int(self.weight.sizes()[0 if self.swapped else 1])
 
     def over(self, image: Value, to: Any) -> Value:
-        """The same as a convolution over an image that has a pixel for each row."""
+        """Write the product as a 1x1 convolution of an image with a pixel per row."""
         array = self.weight.array()
         kernel = np.ascontiguousarray(array if self.swapped else array.T).reshape(self.outputs, self.inputs, 1, 1)
         result: Value = to.op("Conv", image, to.constant(kernel, like=self.weight), self.bias, kernel_shape=(1, 1))
@@ -77,7 +77,7 @@ class LayerProduct:
 
 
 def _sum(node: Node) -> tuple[Value, Node]:
-    """What is added to a product, and the product."""
+    """The other operand of a sum with a product, and the product."""
     for at in (0, 1):
         product = node.operand(at).producer
         if product is not None and product.op in PRODUCTS and node.operand(at).one_use:
@@ -86,12 +86,12 @@ def _sum(node: Node) -> tuple[Value, Node]:
 
 
 def ends(node: Node) -> bool:
-    """Whether a product ends with this node, rather than with a sum that adds a constant row to it."""
+    """Whether this node is the last one of a product, not followed by the `Add` of a constant row."""
     return node.op == "Add" or not any(user.op == "Add" and _adds_row(user, node.result) for user in node.result.users)
 
 
 def _adds_row(node: Node, value: Value) -> bool:
-    """Whether a sum adds a constant row to a product."""
+    """Whether an `Add` adds a constant row to a product."""
     try:
         return value.one_use and LayerProduct.of(node.result).nodes[0] is value.producer
     except Decline:

@@ -1,4 +1,4 @@
-"""What is true of `QuantizeLinear` and `DequantizeLinear` at every opset, and of the parameters of `QLinearConv`."""
+"""Properties of `QuantizeLinear` and `DequantizeLinear` over all opsets, and of the parameters of `QLinearConv`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _SINGLES = (0, TensorProto.FLOAT)
 
 
 def is_in_singles(node: Node) -> bool:
-    """Whether a float32 scale makes the operator divide, or multiply, in float32, and a dequantized value is float32.
+    """Whether an operator with a float32 scale computes in float32, and dequantizes to float32.
 
-    Since opset 23 a `precision` may say otherwise, and a type for what is dequantized.
+    Since opset 23, `precision` and `output_dtype` may state another type.
     """
     other_result = node.op_type == "DequantizeLinear" and node.attr("output_dtype", 0) not in _SINGLES
     return node.attr("precision", 0) in _SINGLES and not other_result
@@ -24,11 +24,11 @@ _OPERANDS, _OF_CHANNELS, _BIAS = (0, 3), (4, 5), 8
 
 
 def check_parameters(convolution: Node, weight: np.ndarray) -> None:
-    """See that the operands of a `QLinearConv` go with its weight, for inference does not look at them.
+    """Check that the operands of a `QLinearConv` match its weight, which inference does not check.
 
     Raises:
-        Decline: what it reads has another rank, a constant scale or zero point is neither one number nor one for each
-            channel of the weight, or the bias not one for each.
+        Decline: its data has another rank, a constant scale or zero point is neither per tensor nor per channel of the
+            weight, or the bias is not per channel.
     """
     x, channels = convolution.operand(0), len(weight)
     if x.rank not in (None, weight.ndim):

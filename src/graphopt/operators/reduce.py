@@ -1,4 +1,4 @@
-"""Reductions: axes as an attribute until opset 17 (`ReduceSum` until 12), then as an input."""
+"""Reductions: axes as an attribute up to opset 17 (`ReduceSum` up to 12), then as an input."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _WIDE = (TensorProto.INT64, TensorProto.UINT64)
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """One number in place of all along some axes.
+    """A reduction over some axes.
 
     Attributes:
         op: the operator.
-        x: what is reduced.
-        axes: the axes, from the front, in order; empty where nothing is reduced.
+        x: the data.
+        axes: the axes, from the front, in order; empty if nothing is reduced.
         keepdims: whether they stay, with size 1.
-        others: what else `ArgMax` and `ArgMin` state.
+        others: further attributes of `ArgMax` and `ArgMin`.
     """
 
     op: str
@@ -47,10 +47,10 @@ class Reduction:
 
         Args:
             node: the operator.
-            rank: the rank of what is reduced, where the reader knows it.
+            rank: the rank of the data, if the caller knows it.
 
         Raises:
-            Decline: it is none, or its axes are not constant or not known without the rank.
+            Decline: it is none, or its axes are not constant, or depend on an unknown rank.
         """
         x, keepdims = node.operand(0), bool(node.attr("keepdims", 1))
         rank = x.rank if rank is None else rank
@@ -67,22 +67,22 @@ class Reduction:
         return cls(node.op, x, tuple(range(len(x.dims()) if rank is None else rank)), keepdims)
 
     def check_holds_elements(self) -> None:
-        """See that what it gives for a single element is that element.
+        """Check that the reduction of a single element is that element.
 
         ONNX Runtime sums, multiplies and averages integers in double precision.
 
         Raises:
-            Decline: that may not hold the element.
+            Decline: double precision may not represent the element.
         """
         if self.x.dtype in _WIDE and self.op not in _CHOOSING and (self.axes or self.x.rank == 0):
             raise Decline("the runtime computes in double precision, which may not hold {}", self.x.name)
 
     def then(self, second: Reduction) -> Reduction:
-        """This one and a second of its kind that reads it, as one over the axes of both.
+        """The composition with a second reduction of the same kind, as one over the axes of both.
 
         Raises:
-            Decline: integers may be rounded in between or leave their range, one keeps its axes and the other does
-                not, or the rank is needed and not known.
+            Decline: integers may be rounded or overflow in between, only one of them keeps its axes, or the rank is
+                required and not known.
         """
         if self.x.dtype not in FLOAT_TYPES and self.op not in _CHOOSING and not self._counts():
             raise Decline("the element type of {} is not known to be a float", second.x.name)
@@ -96,19 +96,19 @@ class Reduction:
         return replace(self, axes=axes, keepdims=second.keepdims)
 
     def _counts(self) -> bool:
-        """Whether it sums or multiplies truth values, which come to no large number."""
+        """Whether it sums or multiplies numbers cast from booleans, so that the result is small."""
         cast = self.x.made_by("Cast") if self.op in ("ReduceProd", "ReduceSum") else None
         return cast is not None and cast.operand(0).dtype == TensorProto.BOOL
 
     def keeping(self, keepdims: bool) -> Reduction:
-        """The same with the axes kept, or not."""
+        """The same reduction with another `keepdims`."""
         return replace(self, keepdims=keepdims)
 
     def write(self, to: NodeBuilder) -> Value:
-        """The operator, in the form of the opset of the graph.
+        """Write the operator in the form of the graph's opset.
 
         Raises:
-            Decline: nothing is reduced, which cannot be said at every opset.
+            Decline: no axis is reduced, which not every opset can express.
         """
         keepdims = None if self.keepdims else 0
         if self.op in POSITIONS:

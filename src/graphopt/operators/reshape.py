@@ -1,4 +1,4 @@
-"""`Reshape` and `Flatten` to a constant shape: an attribute until opset 4, an input from 5, empty sizes from 14."""
+"""`Reshape` and `Flatten` to a constant shape: an attribute up to opset 4, an input from 5, `allowzero` from 14."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Reshape:
 
     Attributes:
         x: the value.
-        target: the shape as written: a size, -1 for what is left over, and 0 for the size of that axis of `x`.
+        target: the shape operand: a size, -1 for an inferred size, or 0 to copy the size of that axis of `x`.
         allowzero: whether 0 means an empty axis instead.
     """
 
@@ -29,10 +29,10 @@ class Reshape:
 
     @classmethod
     def of(cls, node: Node) -> Reshape:
-        """Read a `Reshape`, or a `Flatten` whose shape can be written down.
+        """Read a `Reshape`, or a `Flatten` whose shape a constant can state.
 
         Raises:
-            Decline: it is neither, its shape is not constant, or does not follow from known sizes.
+            Decline: it is neither, its shape is not constant, or depends on unknown sizes.
         """
         x = node.operand(0)
         if node.op == "Flatten":
@@ -46,15 +46,15 @@ class Reshape:
 
     @classmethod
     def to(cls, x: Value, shape: Sequence[Dim], *, before: Sequence[Dim] | None = None) -> Reshape:
-        """The reshape of a value to a shape: 0 copies a size of the same name, one -1 is what is not known.
+        """The reshape of a value to a shape: 0 copies an equal symbolic size, one -1 is inferred.
 
         Args:
             x: the value.
             shape: the size of each axis.
-            before: the shape of `x`, which a value that was only just made does not tell.
+            before: the shape of `x`, if that is a pending value of unknown type.
 
         Raises:
-            Decline: no constant says that for every size of the names, or a dimension has size 0.
+            Decline: no constant states the shape for all sizes of the symbols, or a dimension has size 0.
         """
         before = before or x.shape or ()
         target: list[int] = []
@@ -79,10 +79,10 @@ class Reshape:
         return cls(x, tuple([size if known else -1 for size, known in zip(sizes, fixed, strict=True)]))
 
     def shape(self) -> tuple[Dim, ...]:
-        """The shape of the result, as far as it is known; None for a size that is not.
+        """The shape of the result, with None for unknown sizes.
 
         Raises:
-            Decline: a size is copied and the rank of `x` is not known.
+            Decline: a size is copied, and the rank of `x` is not known.
         """
         sizes: list[Dim] = []
         for axis, size in enumerate(self.target):
@@ -100,13 +100,13 @@ class Reshape:
         return tuple(sizes)
 
     def reading(self, x: Value) -> Reshape:
-        """The same shape of the same elements, read from another value.
+        """The same reshape of another value with the same elements.
 
         Args:
-            x: what holds the elements of this `x`, in their order.
+            x: a value with the elements of this `x` in the same order.
 
         Raises:
-            Decline: a size is copied that is neither fixed nor the same in both.
+            Decline: a copied size is neither fixed nor equal in both.
         """
         target = list(self.target)
         for axis in [axis for axis, size in enumerate(target) if size == 0 and not self.allowzero]:
@@ -119,5 +119,5 @@ class Reshape:
         return replace(self, x=x, target=tuple(target))
 
     def write(self, to: NodeBuilder) -> Value:
-        """The operator, in the form of the opset of the graph."""
+        """Write the operator in the form of the graph's opset."""
         return to.op("Reshape", self.x, shape=self.target, allowzero=1 if self.allowzero else None)

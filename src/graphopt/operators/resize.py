@@ -1,4 +1,4 @@
-"""`Resize`, and `Upsample` before it: scales as an attribute, then an input, or sizes, for all axes or for some."""
+"""`Resize`, and `Upsample` before it: scales as an attribute or an input, or sizes, for all axes or some."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from graphopt.operators.builder import NodeBuilder
 from graphopt.records import dataclass
 
 _REGIONS_SINCE = 11
-"""The first opset that has coordinates, sizes and regions."""
+"""The first opset with coordinate modes, sizes and regions."""
 
 _ABSENT_SINCE = 13
-"""Before, what is left out is an empty list."""
+"""Before this opset, an omitted operand is an empty tensor."""
 
 _LARGEST = 2.0**31
-"""By more than this no image is made larger."""
+"""Upper bound of a scale."""
 
 _CENTERED = frozenset({"half_pixel", "pytorch_half_pixel", "half_pixel_symmetric"})
 _TO_NEAREST = frozenset({"round_prefer_floor", "round_prefer_ceil"})
@@ -27,15 +27,15 @@ _TO_NEAREST = frozenset({"round_prefer_floor", "round_prefer_ceil"})
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """An image that is made larger or smaller.
+    """A resize of an image.
 
     Attributes:
         x: the image.
-        scales: the factor of each axis.
+        scales: the scale of each axis.
         mode: `nearest`, `linear` or `cubic`.
-        coordinates: how a place of the result is mapped to one of `x`.
-        rounding: which of two neighbours `nearest` takes.
-        antialias: whether what is made smaller is filtered before.
+        coordinates: the mapping of coordinates of the result to coordinates of `x`.
+        rounding: the rounding of `nearest`.
+        antialias: whether downsampling filters.
     """
 
     x: Value
@@ -47,9 +47,9 @@ class Resize:
 
     @property
     def repeats(self) -> bool:
-        """Whether it repeats each pixel as often as an axis grows.
+        """Whether it repeats each pixel by an integer scale along each axis.
 
-        By whole factors no coordinate that is centered is halfway between two pixels, however it is rounded.
+        With integer scales and centered coordinates, rounding to nearest meets no ties.
         """
         if self.mode != "nearest" or self.antialias or any(factor % 1 for factor in self.scales) or not self.scales:
             return False
@@ -61,8 +61,8 @@ class Resize:
         """Read a `Resize` or `Upsample`.
 
         Raises:
-            Decline: it is none, its factors follow from what is not constant or not known, one is not positive or
-                beyond all images, or it keeps the aspect ratio, where they follow from one another.
+            Decline: it is none, its scales are not constant or follow from unknown sizes, one is not positive or too
+                large, or it keeps the aspect ratio, so that scales depend on each other.
         """
         if node.op not in ("Resize", "Upsample"):
             raise Decline
@@ -83,7 +83,7 @@ class Resize:
 
 
 def _numbers(node: Node, index: int) -> tuple[float, ...]:
-    """The scales; nothing where they are left out."""
+    """The scales; empty if they are omitted."""
     stated, value = node.attrs.get("scales"), node.input(index)
     if stated is None:
         stated = () if value is None else value.array().reshape(-1).tolist()
@@ -93,7 +93,7 @@ def _numbers(node: Node, index: int) -> tuple[float, ...]:
 
 
 def _by_sizes(node: Node) -> tuple[float, ...]:
-    """The factors that sizes mean."""
+    """The scales that follow from sizes."""
     x, sizes = node.operand(0), node.operand(3).ints()
     axes = node.attr("axes")
     dims = [x.size(axis) for axis in (range(len(x.dims())) if axes is None else axes)]
@@ -103,7 +103,7 @@ def _by_sizes(node: Node) -> tuple[float, ...]:
 
 
 def stated_scales(node: Node) -> np.ndarray:
-    """The scales of a `Resize` or `Upsample`, in the order given; none where it is given sizes.
+    """The scales of a `Resize` or `Upsample` in the given order; empty if it has sizes.
 
     Raises:
         Decline: they are not constant.
@@ -111,12 +111,12 @@ def stated_scales(node: Node) -> np.ndarray:
     if node.op == "Upsample" and len(node.inputs) == 1:
         stated = node.attr("scales") or (node.attr("height_scale", 0.0), node.attr("width_scale", 0.0))
         return np.array(stated, np.float32)
-    given = node.input(1 if len(node.inputs) == 2 else 2)  # regions stand in between from opset 11 on
+    given = node.input(1 if len(node.inputs) == 2 else 2)  # from opset 11 on, `roi` is in between
     return np.zeros(0) if given is None or given.shape == (0,) else given.array()
 
 
 def factors_of(node: Node, view: Resize) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """The factors of all axes of an image, or the sizes that they are resized to: what the operator states.
+    """The scales of all axes of an image, or else the sizes of the result, whichever the operator states.
 
     Raises:
         Decline: scales are not constant, or sizes not known.
@@ -128,7 +128,7 @@ def factors_of(node: Node, view: Resize) -> tuple[np.ndarray | None, np.ndarray 
 
 
 def repeated(x: Value, scales: Sequence[int], to: NodeBuilder) -> Value:
-    """A value of which each element is repeated along each axis so often: `Resize` from opset 11 on."""
+    """Repeat each element `scales` times along each axis, by a nearest `Resize` of opset 11 or later."""
     absent = np.zeros(0, np.float32) if to.graph.opset() < _ABSENT_SINCE else None
     factors = np.array(scales, np.float32)
     modes = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
@@ -136,7 +136,7 @@ def repeated(x: Value, scales: Sequence[int], to: NodeBuilder) -> Value:
 
 
 def resized(node: Node, x: Value | np.ndarray, scales: Any, sizes: Any, to: NodeBuilder) -> Value:
-    """The same operator on something else, with a number for each axis."""
+    """Write the same operator on another operand, with scales or sizes for all axes."""
     absent = np.zeros(0, np.float32) if to.graph.opset() < _ABSENT_SINCE else None
     attrs = {name: value for name, value in node.attrs.items() if name != "axes"}
     return to.op("Resize", x, absent, absent if scales is None else scales, sizes, **attrs)

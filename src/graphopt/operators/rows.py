@@ -1,4 +1,4 @@
-"""Constant weights of linear operators, seen as rows: one for each output, with the terms that are summed up in it."""
+"""Constant weights of linear operators as rows: one per output, with the weights of the terms that it sums."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WEIGHED: dict[str, tuple[int, ...]] = {
     "com.microsoft::FusedGemm": (0, 1), "MatMul": (0, 1), "BatchNormalization": (1,), "LSTM": (1, 2), "GRU": (1, 2),
     "RNN": (1, 2),
 }  # fmt: skip
-"""Operators that multiply their input with weights, and the positions of these."""
+"""Operators that multiply their input with weights, and the input indices of these."""
 
 _NOTHING = np.zeros(0)
 
@@ -27,9 +27,9 @@ class Rows:
     """The weights of an operator by output.
 
     Attributes:
-        array: the weights with four axes, of which the first and the third number the outputs.
-        scale: what each output's sum is multiplied with, by both axes, for inputs of magnitude 1.
-        bias: the magnitude of what is added to each output then, by both axes; 0 where that is not known.
+        array: the weights with four axes, of which the first and the third index the outputs.
+        scale: the factor of each output's sum, by both axes, for inputs of magnitude 1.
+        bias: the magnitude of each output's bias, by both axes; 0 if it is not known.
     """
 
     array: np.ndarray[Any, Any]
@@ -37,22 +37,22 @@ class Rows:
     bias: np.ndarray[Any, Any]
 
     def sums(self, chosen: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """The sum of the magnitudes of the chosen weights of each output."""
+        """The sum of the magnitudes of each output's chosen weights."""
         magnitudes = np.where(chosen, np.abs(self.array), 0)
         return np.asarray(magnitudes.sum(axis=(1, 3), dtype=np.float64) * self.scale)
 
     def largest(self, without: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """The largest magnitude of the weights of each output that are not among those."""
+        """The largest magnitude of each output's weights, except those in `without`."""
         magnitudes = np.where(without, 0, np.abs(self.array))
         return np.asarray(magnitudes.max(axis=(1, 3), initial=0).astype(np.float64) * self.scale)
 
     def spread(self, outputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """One truth value per output as one per weight."""
+        """Broadcast one boolean per output to one per weight."""
         return outputs[:, None, :, None]
 
 
 def read_rows(node: Node, index: int) -> Rows:
-    """The constant weights at an input of an operator of `WEIGHED`; declines where there are none to look at."""
+    """The constant weights at an input of an operator in `WEIGHED`; declines if there are none."""
     array = node.operand(index).array()
     if not array.size:
         raise Decline("{} is empty", node.operand(index).name)
@@ -60,7 +60,7 @@ def read_rows(node: Node, index: int) -> Rows:
 
 
 def constant(node: Node, index: int) -> np.ndarray[Any, Any]:
-    """What is added at an input, which may be left out: nothing where it is, or where it is not constant."""
+    """The constant at an optional input; empty if it is omitted or not constant."""
     value = node.input(index)
     array = value.const() if value is not None else None
     return _NOTHING if array is None else array
@@ -99,10 +99,10 @@ def _of_matmul(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
 
 
 def _of_batchnorm(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
-    Affine.of_normalization(node)  # or it is none: it trains, or a parameter is computed
+    Affine.of_normalization(node)  # declines in training mode, and for computed parameters
     bias, mean, variance = (np.abs(node.operand(place).array().astype(np.float64)) for place in (2, 3, 4))
     factor = 1 / np.sqrt(variance + np.float64(np.float32(node.attr("epsilon"))))
-    factor *= np.maximum(mean, 1)  # the weight multiplies the mean as well, which only the bias is left of
+    factor *= np.maximum(mean, 1)  # the weight also multiplies the mean, whose product is part of the shift
     return Rows(array.reshape(1, 1, -1, 1), factor.reshape(1, -1), bias.reshape(1, -1))
 
 
@@ -111,13 +111,13 @@ def _of_recurrence(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
         raise Decline("the weight of {} has {} axes", node.op, array.ndim)
     number = array.shape[0] * array.shape[1]
     bias = constant(node, 3)
-    if bias.size == 2 * number:  # one of the input and one of the state
+    if bias.size == 2 * number:  # one bias of the input, and one of the state
         bias = bias.reshape(array.shape[0], 2, -1).astype(np.float64).sum(axis=1)
     return _plain(array.reshape(1, 1, number, -1), bias)
 
 
 def _plain(array: np.ndarray[Any, Any], bias: np.ndarray[Any, Any] = _NOTHING, scale: float = 1.0) -> Rows:
-    """Rows that are all scaled alike, and to which a bias is added where it is one number for each."""
+    """Rows with a common scale, and a bias if it has one number per output."""
     outputs = (array.shape[0], array.shape[2])
     if bias.size != outputs[0] * outputs[1]:
         bias = np.zeros(outputs)

@@ -1,4 +1,4 @@
-"""Selections: elements at constant positions along one axis, whichever operator takes them."""
+"""Selections: elements at constant positions along one axis, by `Slice`, `Gather` or `Split`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Selection:
     """Elements at constant positions along one axis of a known size; the axis stays.
 
     Attributes:
-        x: what they are taken of.
+        x: the data.
         axis: the axis, from the front.
-        positions: counted from the front, in the order in which they are taken: a range, or an int64 array.
+        positions: the positions, counted from the front, in order of selection: a range, or an int64 array.
     """
 
     x: Value
@@ -29,7 +29,7 @@ class Selection:
 
     @classmethod
     def all_of(cls, x: Value, axis: int) -> Selection:
-        """Every position of an axis.
+        """The selection of every position of an axis.
 
         Raises:
             Decline: its size is not known.
@@ -38,17 +38,17 @@ class Selection:
 
     @classmethod
     def at(cls, x: Value, axis: int, positions: np.ndarray) -> Selection:
-        """A list of positions, which becomes a range where they are neighbours in order."""
+        """The selection of listed positions, stored as a range if they are consecutive."""
         start = int(positions[0]) if positions.size else 0
         run = range(start, start + positions.size)
         return cls(x, axis, run if np.array_equal(positions, run) else positions)
 
     @classmethod
     def one(cls, x: Value, axis: int, position: int) -> Selection:
-        """A single position, which counts from the end where it is negative.
+        """The selection of a single position, which counts from the end if it is negative.
 
         Raises:
-            Decline: the size of the axis is not known, or does not have it.
+            Decline: the size of the axis is not known, or the position is out of range.
         """
         size = x.size(axis)
         if not -size <= position < size:
@@ -58,14 +58,14 @@ class Selection:
 
     @classmethod
     def of(cls, value: Value, reader: Node | None = None) -> Selection:
-        """Read the `Slice` of one axis, the `Gather` at a list of positions or the `Split` that gives a value.
+        """Read the producer of a value: a `Slice` of one axis, a `Gather` at a list of positions, or a `Split`.
 
         Args:
             value: the value.
-            reader: the node that reads it; what gives it is in the same graph.
+            reader: a reader of the value; the producer must be in the same graph.
 
         Raises:
-            Decline: without a reason when something else gives it; when a position or a size is not known.
+            Decline: without a reason for another producer; if a position or a size is not known.
         """
         node = value.producer
         if node is None or (reader is not None and node.graph is not reader.graph):
@@ -87,10 +87,10 @@ class Selection:
         return cls(sliced.x, axis, cut.positions(sliced.x.size(axis)))
 
     def run(self) -> range:
-        """The positions as neighbours in order.
+        """The positions as a range of consecutive numbers.
 
         Raises:
-            Decline: they are none, or there are none.
+            Decline: they are not consecutive, or there are none.
         """
         positions = self.positions
         if not len(positions):
@@ -101,17 +101,17 @@ class Selection:
 
     @property
     def takes_all(self) -> bool:
-        """Whether every position is taken once, in order."""
+        """Whether every position is selected once, in order."""
         return self.takes(range(self.x.size(self.axis)))
 
     def takes(self, positions: range) -> bool:
-        """Whether these positions are taken, in this order, however they are stated."""
+        """Whether exactly these positions are selected, in this order."""
         if isinstance(self.positions, range):
             return self.positions == positions
         return len(self.positions) == len(positions) and np.array_equal(self.positions, positions)
 
     def then(self, second: Selection) -> Selection:
-        """This one and a second that takes positions of what it gives, as one.
+        """The composition with a second selection from the result.
 
         Raises:
             Decline: the second one is along another axis.
@@ -124,7 +124,7 @@ class Selection:
         return Selection.at(self.x, self.axis, np.asarray(self.positions)[np.asarray(second.positions, np.int64)])
 
     def write(self, to: NodeBuilder) -> Value:
-        """`x` itself where everything is taken, a `Slice` where positions are a range, and a `Gather` otherwise."""
+        """Write nothing (`x` itself) if all is selected, a `Slice` if positions are a range, else a `Gather`."""
         if self.takes_all:
             return self.x
         if isinstance(self.positions, range):

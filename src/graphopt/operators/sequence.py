@@ -1,4 +1,4 @@
-"""Sequences whose elements are known, and optionals of which it is known what they hold."""
+"""Sequences with known elements, and optionals with known contents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Elements:
 
     @classmethod
     def of(cls, sequence: Value) -> Elements:
-        """Read the elements of a sequence, which may be one of an outer graph.
+        """Read the elements of a sequence, which may be captured.
 
         Raises:
             Decline: they are not known.
@@ -33,7 +33,7 @@ class Elements:
         return cls(tuple([node.operand(index) for index in range(len(node.inputs))]))
 
     def at(self, position: int) -> Value:
-        """One element, counted from the end where the position is negative.
+        """An element; a negative position counts from the end.
 
         Raises:
             Decline: there is no such element.
@@ -41,7 +41,7 @@ class Elements:
         return self.values[self._index(position, len(self.values) - 1)]
 
     def inserting(self, value: Value, position: int | None) -> Elements:
-        """The elements with another one in front of a position, at the end where none is given.
+        """The elements with another one inserted before a position, or at the end if it is None.
 
         Raises:
             Decline: there is no such position.
@@ -51,7 +51,7 @@ class Elements:
         return Elements((*self.values[:index], value, *self.values[index:]))
 
     def erasing(self, position: int) -> Elements:
-        """The elements but for one.
+        """The elements without the one at a position.
 
         Raises:
             Decline: there is no such element.
@@ -60,17 +60,17 @@ class Elements:
         return Elements(self.values[:index] + self.values[index + 1 :])
 
     def _index(self, position: int, last: int) -> int:
-        """A position counted from the front, where that is no later than the last one allowed."""
+        """A position counted from the front; declines if it exceeds `last`."""
         count = len(self.values)
         if not -count <= position <= last:
             raise Decline("there is no position {} among {}", position, count)
         return position + count if position < 0 else position
 
     def write(self, to: NodeBuilder) -> Value:
-        """The sequence.
+        """Write the sequence.
 
         Raises:
-            Decline: there is no element, so that nothing says of what type they are.
+            Decline: there are no elements, so that the element type is not known.
         """
         if not self.values:
             raise Decline("nothing would be left")
@@ -79,10 +79,10 @@ class Elements:
 
 
 def held(value: Value) -> Value | None:
-    """What an optional holds, which is itself where it is no optional; None where it is empty.
+    """The contents of an optional, None if it is empty; a value that is no optional itself.
 
     Raises:
-        Decline: that is not known.
+        Decline: the contents are not known.
     """
     known = value.type
     if value.dtype is not None or (isinstance(known, onnx.TypeProto) and known.HasField("sequence_type")):

@@ -1,4 +1,4 @@
-"""`Shape`: the whole shape, or from opset 15 on a part of it."""
+"""`Shape`: the whole shape or, from opset 15 on, a part of it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _PARTS_SINCE = 15
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The sizes of a value, or of some neighbouring axes.
+    """The sizes of a value, or of consecutive axes.
 
     Attributes:
         x: the value.
         start: the first axis, as in a Python slice.
-        end: behind the last axis; None for all that are left.
+        end: the end, as in a Python slice.
     """
 
     x: Value
@@ -37,17 +37,17 @@ class Shape:
 
     @classmethod
     def giving(cls, value: Value) -> Shape:
-        """Read the `Shape` that gives a value, in whatever graph.
+        """Read the `Shape` that produces a value, in any graph.
 
         Raises:
-            Decline: something else gives it.
+            Decline: another operator produces it.
         """
         if value.producer is None:
             raise Decline
         return cls.of(value.producer)
 
     def dims(self) -> tuple[Dim, ...]:
-        """What it gives, as far as it is known.
+        """The sizes in its result, as far as known.
 
         Raises:
             Decline: the rank is not known.
@@ -55,10 +55,10 @@ class Shape:
         return self.x.dims()[self.start : self.end]
 
     def write(self, to: NodeBuilder) -> Value:
-        """The operator.
+        """Write the operator.
 
         Raises:
-            Decline: it gives a part, which the opset does not have.
+            Decline: it returns a part, which the opset does not support.
         """
         if not self.start and self.end is None:
             whole: Value = to.op("Shape", self.x)

@@ -1,4 +1,4 @@
-"""`Slice`: attributes until opset 9, inputs of either integer type from 10."""
+"""`Slice`: attributes up to opset 9, inputs of either integer type from 10."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from graphopt.operators.builder import NodeBuilder
 from graphopt.records import dataclass
 
 TO_THE_END = (1 << 63) - 1
-"""An end behind every element."""
+"""An end after every element."""
 
 _OPEN_END = (1 << 31) - 1
 
 FARTHEST = (_OPEN_END, TO_THE_END)
-"""Ends that exporters write for "as far as it goes"."""
+"""Ends that exporters write for the end of an axis."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What is taken along one axis, much as in Python: `[start:end:step]`, each end counted from either side."""
+    """The slice of one axis, as in Python: `[start:end:step]`, where negative bounds count from the end."""
 
     start: int
     end: int
     step: int = 1
 
     def positions(self, dim: int) -> range:
-        """The positions that it takes of an axis of a size."""
+        """The positions that it selects from an axis of size `dim`."""
         return self.of_range(range(dim))
 
     def of_range(self, positions: range) -> range:
-        """What it takes of positions that were taken before.
+        """The positions that it selects from a range.
 
-        A start before the first element means the first one, even on the way back, where Python takes nothing.
+        A start before the first element means the first one, even with a negative step, where Python selects nothing.
         """
         start = max(self.start, -len(positions)) if self.step < 0 else self.start
         return positions[start : self.end : self.step]
 
     def takes_all(self, dim: Dim) -> bool:
-        """Whether it takes every position in order, of an axis of any size where `dim` is none.
+        """Whether it selects every position in order; for an unknown `dim`, whatever the size is.
 
-        Exporters write an end from 2^31-1 on where they do not know the size.
+        Exporters write an end from 2^31-1 on if they do not know the size.
         """
         if isinstance(dim, int):
             return self.positions(dim) == range(dim)
@@ -50,23 +50,23 @@ class Cut:
 
     @classmethod
     def at(cls, positions: range, dim: int) -> Cut:
-        """The cut that takes these positions of an axis of a size."""
+        """The cut that selects these positions from an axis of size `dim`."""
         if not positions:
             return cls(0, 0)
-        if len(positions) == 1:  # whose step may be anything
+        if len(positions) == 1:  # the step has no effect
             return cls(positions.start, positions.start + 1)
         last = positions.stop if positions.stop >= 0 else -dim - 1
         return cls(positions.start, last, positions.step)
 
     def then(self, second: Cut, before: Dim) -> Cut:
-        """One cut that does what this one does and then a second.
+        """The composition with a second cut of the result.
 
         Args:
-            second: the cut of what this one takes.
-            before: the size of the axis that this one cuts.
+            second: the second cut.
+            before: the size of the axis before both.
 
         Raises:
-            Decline: that takes a size that is not known.
+            Decline: it depends on an unknown size.
         """
         if isinstance(before, int):
             return Cut.at(second.of_range(self.positions(before)), before)
@@ -81,8 +81,8 @@ class Slice:
     """Elements at regular positions along some axes.
 
     Attributes:
-        x: what is cut.
-        cuts: what is taken along each axis that is cut; axes from the front.
+        x: the data.
+        cuts: the cut of each axis that is cut; axes from the front.
     """
 
     x: Value
@@ -93,8 +93,8 @@ class Slice:
         """Read a `Slice`.
 
         Raises:
-            Decline: it is none, a list is not constant, an axis is counted from the end of an unknown rank, or what
-                it takes is in doubt (docs/runtime-differences.md).
+            Decline: it is none, a list is not constant, an axis is counted from the end of an unknown rank, or runtimes
+                differ in its result (docs/runtime-differences.md).
         """
         if node.op != "Slice":
             raise Decline
@@ -114,7 +114,7 @@ class Slice:
 
     @staticmethod
     def axes_of(node: Node) -> tuple[int, ...]:
-        """The axes that a `Slice` cuts as it states them, wherever it starts and ends; all in order where it does not.
+        """The axes that a `Slice` states, whatever starts and ends are; the first axes in order if it states none.
 
         Raises:
             Decline: they are not constant.
@@ -126,7 +126,7 @@ class Slice:
         return tuple(range(len(node.ints("starts") or ()) if starts is None else starts.size(0)))
 
     def along(self, axis: int) -> Cut:
-        """What is taken along an axis, all of it where it is not cut."""
+        """The cut of an axis; the whole axis if it is not cut."""
         return self.cuts.get(axis, Cut(0, TO_THE_END))
 
     def reading(self, x: Value) -> Slice:
@@ -134,10 +134,10 @@ class Slice:
         return replace(self, x=x)
 
     def then(self, second: Slice) -> Slice:
-        """This one and a second that reads it, as one.
+        """The composition with a second `Slice` of the result.
 
         Raises:
-            Decline: both cut an axis, in ways that do not add up without a size that is not known.
+            Decline: both cut an axis, and the composition depends on an unknown size.
         """
         cuts = dict(self.cuts)
         for axis, cut in second.cuts.items():
@@ -145,10 +145,10 @@ class Slice:
         return replace(self, cuts=cuts)
 
     def write(self, to: NodeBuilder) -> Value:
-        """The operator, in the form of the opset of the graph, or `x` itself where nothing is cut.
+        """Write the operator in the form of the graph's opset, or return `x` if nothing is cut.
 
         Raises:
-            Decline: there are steps, which the opset does not have.
+            Decline: there are steps, which the opset does not support.
         """
         if not self.cuts:
             return self.x

@@ -1,4 +1,4 @@
-"""Softmax and its like: operators on all values along some axes together."""
+"""`Softmax`, `LogSoftmax` and `Hardmax`: normalization over some axes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphopt.records import dataclass
 SOFTMAXES = frozenset({"Hardmax", "LogSoftmax", "Softmax"})
 
 _ONE_AXIS_SINCE = 13
-"""Before, all axes from the one on that is named are taken together."""
+"""Before this opset, all axes from the stated one on are normalized together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,8 @@ class Softmax:
 
     Attributes:
         op: the operator.
-        x: what it normalizes.
-        axes: the axes whose values are taken together, from the front, in order.
+        x: the data.
+        axes: the axes that are normalized together, from the front, in order.
     """
 
     op: str
@@ -29,11 +29,11 @@ class Softmax:
 
     @classmethod
     def of(cls, node: Node, rank: int | None = None) -> Softmax:
-        """Read one.
+        """Read a node.
 
         Args:
             node: the operator.
-            rank: the rank of what it normalizes, where the reader knows it.
+            rank: the rank of the data, if the caller knows it.
 
         Raises:
             Decline: it is none, or its axis is not known.
@@ -48,10 +48,10 @@ class Softmax:
         return cls(node.op, x, (axis,) if node.graph.opset() >= _ONE_AXIS_SINCE else tuple(range(axis, rank)))
 
     def write(self, to: NodeBuilder) -> Value:
-        """The operator, in the form of the opset of the graph.
+        """Write the operator in the form of the graph's opset.
 
         Raises:
-            Decline: it normalizes axes together that it cannot at this opset.
+            Decline: the opset does not support normalizing these axes together.
         """
         opset, rank = to.graph.opset(), len(self.x.dims())
         if opset >= _ONE_AXIS_SINCE:

@@ -1,4 +1,4 @@
-"""`Split`: sizes as an attribute until opset 12, as an input from 13, and a number of parts from 18."""
+"""`Split`: sizes as an attribute up to opset 12, as an input from 13, and a number of parts from 18."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Split:
     Attributes:
         x: what is split.
         axis: the axis, from the front.
-        sizes: of the parts, in order.
+        sizes: the sizes of the parts, in order.
     """
 
     x: Value
@@ -46,9 +46,9 @@ class Split:
 
     @classmethod
     def part(cls, node: Node, number: int) -> tuple[Value, int, range]:
-        """What a `Split` takes for one part: of what, along which axis, at which positions.
+        """One part of a `Split`: the data, the axis, and the positions.
 
-        Of equal parts it looks at no other: there may be thousands.
+        For equal parts it does not compute the others, of which there may be thousands.
 
         Raises:
             Decline: it is none, or the rank or the sizes of the parts are not known, or do not add up.
@@ -67,15 +67,15 @@ class Split:
 
     @classmethod
     def of_sequence(cls, node: Node, most: int) -> Split:
-        """Read a `SplitToSequence`, which makes parts of one size, or of the sizes that it lists.
+        """Read a `SplitToSequence` into parts of one size, or of listed sizes.
 
         Args:
             node: the operator.
-            most: no more parts of one size than so many.
+            most: the largest number of parts of one size.
 
         Raises:
-            Decline: it is none, the rank or the sizes of the parts are not known, or whether these have the axis: of
-                parts of one stated size the standard keeps it whatever `keepdims` says, ONNX Runtime does not.
+            Decline: it is none, the rank or the sizes of the parts are not known, or whether they keep the axis: if one
+                size is stated for all parts, the standard ignores `keepdims`, ONNX Runtime does not.
         """
         if node.op != "SplitToSequence":
             raise Decline
@@ -96,7 +96,7 @@ class Split:
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """Where each part starts."""
+        """The start of each part."""
         return tuple(accumulate(self.sizes[:-1], initial=0)) if self.sizes else ()
 
     def reading(self, x: Value) -> Split:
@@ -104,12 +104,12 @@ class Split:
         return replace(self, x=x)
 
     def write(self, to: NodeBuilder) -> tuple[Value, ...]:
-        """The operator, in the form of the opset of the graph: one value a part."""
+        """Write the operator in the form of the graph's opset: one value per part."""
         parts = to.outputs(len(self.sizes), "Split", self.x, axis=self.axis, split=self.sizes)
         return parts if isinstance(parts, tuple) else (parts,)
 
 
 def _equal_part(whole: int, count: int, number: int) -> range:
-    """The positions of one of so many equal parts; the last ones may be smaller, or empty."""
+    """The positions of part `number` of `count` equal parts; the last ones may be smaller, or empty."""
     size = -(-whole // count)
     return range(min(size * number, whole), min(size * (number + 1), whole))

@@ -1,4 +1,4 @@
-"""`Transpose`: a permutation that is left out reverses the axes."""
+"""`Transpose`: an omitted permutation reverses the axes."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ Perm = tuple[int, ...]
 
 
 def channels_last(rank: int) -> Perm:
-    """That which moves the channels of images, rows or volumes behind their sides."""
+    """The permutation that moves the channels of images, rows or volumes after the spatial axes."""
     return (0, *range(2, rank), 1)
 
 
 def channels_first(rank: int) -> Perm:
-    """That which moves them in front of the sides again."""
+    """The inverse permutation, which moves channels before the spatial axes."""
     return (0, rank - 1, *range(1, rank - 1))
 
 
 LAST, FIRST = channels_last(4), channels_first(4)
-"""Those of images."""
+"""The two permutations of images."""
 
 
 @lru_cache(maxsize=1024)
 def inverse(perm: Perm) -> Perm:
-    """The permutation that undoes another one."""
+    """The inverse of a permutation."""
     return tuple(sorted(range(len(perm)), key=perm.__getitem__))
 
 
 @lru_cache(maxsize=1024)
 def joined(first: Perm, second: Perm) -> Perm:
-    """The permutation that does one and then another."""
+    """The composition of two permutations, `first` and then `second`."""
     return tuple(first[axis] for axis in second)
 
 
 @lru_cache(maxsize=1024)
 def is_identity(perm: Perm) -> bool:
-    """Whether a permutation leaves all axes where they are."""
+    """Whether a permutation is the identity."""
     return perm == tuple(range(len(perm)))
 
 
 def keeps_order(perm: Perm, shape: Sequence[Dim] | None) -> bool:
-    """Whether no axes of a shape move but those known to have size 1: every element stays where it is in memory."""
+    """Whether only axes known to have size 1 move, so that the row-major order of elements stays the same."""
     last = -1
     for axis in perm:
         if shape is None or shape[axis] != 1:
@@ -76,8 +76,8 @@ class Transpose:
         """Read a `Transpose`.
 
         Raises:
-            Decline: it is none, or states no permutation and the rank is not known, or what it states is none of the
-                axes of its operand.
+            Decline: it is none, or states no permutation and the rank is not known, or the stated one is no permutation
+                of the axes of its operand.
         """
         if node.op != "Transpose":
             raise Decline
@@ -91,10 +91,10 @@ class Transpose:
 
     @classmethod
     def of_units(cls, node: Node) -> Transpose:
-        """Read a `Reshape` that only moves axes of size 1 as what it does.
+        """Read a `Reshape` that only moves axes of size 1 as a permutation.
 
         Raises:
-            Decline: it is none, or that is not known.
+            Decline: it is none, or not known to be one.
         """
         x = node.operand(0)
         before, after = x.dims(), node.result.dims()
@@ -112,45 +112,45 @@ class Transpose:
         """Read a `Transpose`, or a `Reshape` that only moves axes of size 1.
 
         Raises:
-            Decline: it is neither, or that is not known.
+            Decline: it is neither, or not known to be.
         """
         return cls.of(node) if node.op == "Transpose" else cls.of_units(node)
 
     @property
     def moves_nothing(self) -> bool:
-        """Whether every axis stays where it is."""
+        """Whether the permutation is the identity."""
         return is_identity(self.perm)
 
     @property
     def inverse(self) -> Perm:
-        """The permutation that takes it back."""
+        """The inverse permutation."""
         return inverse(self.perm)
 
     def without_moving_units(self, shape: Sequence[Dim], to: NodeBuilder) -> Value:
-        """The result, of a shape whose sizes are known or `x`'s, by a reshape that puts axes of size 1 beside others.
+        """Write a `Reshape` that moves axes of size 1 next to others, and a `Transpose` that moves them along.
 
-        Each comes behind the axis that is in front of it in the result, so that it moves along with that.
+        In the result, whose `shape` has known sizes or those of `x`, each axis of size 1 keeps its predecessor.
 
         Raises:
-            Decline: no constant shape says where they are.
+            Decline: no constant states the shape of the `Reshape`.
         """
         order = units_beside([axis for axis in self.inverse if shape[axis] != 1], shape)
         seen = Reshape.to(self.x, [shape[axis] for axis in order]).write(to)
         return Transpose(seen, tuple(map(order.index, range(len(shape))))).write(to)
 
     def then(self, second: Transpose) -> Transpose:
-        """This one and a second that reads it, as one."""
+        """The composition with a second `Transpose` of the result."""
         return replace(self, perm=joined(self.perm, second.perm))
 
     def write(self, to: NodeBuilder) -> Value:
-        """The operator, or `x` itself where nothing moves."""
+        """Write the operator, or return `x` if nothing moves."""
         if self.moves_nothing:
             return self.x
         return to.op("Transpose", self.x, perm=self.perm)
 
 
 def units_beside(order: Sequence[int], shape: Sequence[Dim]) -> list[int]:
-    """An order of the axes that are not of size 1, with each other one behind the axis in front of it in `shape`."""
+    """Complete an order of axes by those of size 1, each directly after its predecessor in `shape`."""
     found = list(order)
     for axis, dim in enumerate(shape):
         if dim == 1:

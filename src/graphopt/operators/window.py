@@ -1,4 +1,4 @@
-"""Windows of convolutions and pools: padding stated or worked out, strides and dilations that may be left out."""
+"""Windows of convolutions and pools: explicit or automatic padding, optional strides and dilations."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from graphopt.ir import Dim, Node, Value
 from graphopt.records import dataclass
 
 SETTINGS = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
-"""Attributes that say how a window moves."""
+"""Attributes of a window."""
 
 
 def settings_of(node: Node) -> dict[str, Any]:
-    """Those attributes of an operator, without pads that are not read: a pool may have them beside `auto_pad`."""
+    """The window attributes of an operator, without ignored `pads`: a pool may have them besides `auto_pad`."""
     ignored = node.attr("auto_pad", "NOTSET") != "NOTSET"
     return {name: None if name == "pads" and ignored else node.attrs.get(name) for name in SETTINGS}
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How a window moves over the spatial axes, each list with a number for each of them.
+    """A window along the spatial axes; each tuple has one number per axis.
 
     Attributes:
-        kernel: how many elements the window has.
-        strides: by how much it moves.
-        dilations: how far its elements are apart.
-        before: padding in front; zeros where it is worked out.
-        after: padding behind; zeros where it is worked out.
-        same: `SAME_UPPER` or `SAME_LOWER` where the padding is worked out, else empty.
+        kernel: size of the window.
+        strides: strides.
+        dilations: dilations.
+        before: padding at the start; zeros if it is automatic.
+        after: padding at the end; zeros if it is automatic.
+        same: `SAME_UPPER` or `SAME_LOWER` if the padding is automatic, else empty.
     """
 
     kernel: tuple[Dim, ...]
@@ -46,10 +46,10 @@ class Window:
 
         Args:
             node: the operator.
-            kernel: the size of its window, which a convolution has from its weight.
+            kernel: the size of its window; for a convolution, that of its weight.
 
         Raises:
-            Decline: its lists have not one number for each axis of the kernel.
+            Decline: its lists do not match the axes of the kernel.
         """
         count, auto = len(kernel), node.attr("auto_pad", "NOTSET")
         strides, dilations = (tuple(node.attr(name) or (1,) * count) for name in ("strides", "dilations"))
@@ -60,10 +60,10 @@ class Window:
         return cls(tuple(kernel), strides, dilations, pads[:count], pads[count:], same)
 
     def padding(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """What is padded in front and behind, in every run.
+        """The padding at the start and the end, if it is the same in every run.
 
         Raises:
-            Decline: that depends on sizes.
+            Decline: it depends on sizes.
         """
         if not self.same:
             return self.before, self.after
@@ -80,12 +80,12 @@ class KernelAxis:
     """A window along one axis.
 
     Attributes:
-        size: of the image.
-        cells: of the kernel.
-        stride: by how much the window moves.
-        dilation: distance of neighbouring cells.
-        before: padding in front.
-        after: padding behind.
+        size: size of the image.
+        cells: size of the kernel.
+        stride: stride of the window.
+        dilation: dilation of the kernel.
+        before: padding at the start.
+        after: padding at the end.
     """
 
     size: int
@@ -97,10 +97,10 @@ class KernelAxis:
 
     @classmethod
     def of(cls, node: Node) -> list[KernelAxis]:
-        """The spatial axes of a convolution with padding that is stated.
+        """The spatial axes of a convolution with explicit padding.
 
         Raises:
-            Decline: it has none, or a size is not known.
+            Decline: it has no padding, or a size is not known.
         """
         pads = node.attr("pads")
         if not pads or not any(pads) or node.attr("auto_pad", "NOTSET") != "NOTSET":
@@ -114,9 +114,9 @@ class KernelAxis:
         return [cls(*axis) for axis in zip(*lists, strict=True)]
 
     def live(self) -> tuple[int, int]:
-        """The first and the last cell that see the image; all of them where the smaller kernel would have to crop."""
+        """The first and last kernel element over the image; an end is kept if cropping it needs negative padding."""
         if self.size >= (self.cells - 1) * self.dilation + self.stride:
-            return 0, self.cells - 1  # there is a window that lies in the image altogether
+            return 0, self.cells - 1  # some window lies entirely inside the image
         seen = [cell for cell in range(self.cells) if self._sees(cell)]
         if not seen:
             return 0, self.cells - 1
@@ -128,14 +128,14 @@ class KernelAxis:
         return first, last
 
     def cut(self, first: int, last: int) -> KernelAxis:
-        """The window without the cells before and behind some."""
+        """The window cropped to the kernel elements from `first` to `last`."""
         before, after = first * self.dilation, (self.cells - 1 - last) * self.dilation
         dilation = self.dilation if last > first else 1
         cells = last - first + 1
         return replace(self, cells=cells, dilation=dilation, before=self.before - before, after=self.after - after)
 
     def _sees(self, cell: int) -> bool:
-        """Whether a cell is over the image anywhere: where it first comes out of the padding in front."""
+        """Whether a kernel element is over the image at any position: checks the first one after the padding."""
         span = (self.cells - 1) * self.dilation + 1
         steps = (self.size + self.before + self.after - span) // self.stride + 1
         offset = cell * self.dilation - self.before
@@ -147,5 +147,5 @@ def _spatial(value: Value) -> list[int]:
     """The sizes of an image or kernel, without its batch and channels."""
     sizes = [size for size in value.dims()[2:] if isinstance(size, int)]
     if not sizes or len(sizes) != len(value.dims()) - 2:
-        raise Decline  # no near miss: hardly a convolution of an image of unknown size has such cells
+        raise Decline  # no near miss: images of unknown size are seldom that small
     return sizes
