@@ -1,4 +1,4 @@
-"""What can be known of a graph without running it: types, symbolic shapes, constant values, purity."""
+"""Static analysis of graphs: types, symbolic shapes, constant values, purity."""
 
 from graphopt.analysis.nodes import infer_node
 from graphopt.analysis.purity import QDQ, has_side_effects, is_deterministic, is_removable, may_fold, why_not_fold

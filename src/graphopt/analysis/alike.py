@@ -1,4 +1,4 @@
-"""Operators that the standard's inference does not know, as ones that it knows and that give the same types."""
+"""Operators that the standard's inference does not know, expressed by standard operators with the same result types."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from graphopt.ir import Node, Tensor, TensorType, Value
 from graphopt.operators.transpose import channels_first, channels_last
 
 UNKNOWN = "GroupNormalization"
-"""The operator of the standard of which its inference says nothing since opset 21: not even what follows is known."""
+"""The standard operator for which inference gives no type since opset 21, so that nothing after it is known."""
 _RESULT = "result"
 _IMAGE = 4
-"""As many axes has an image."""
+"""The rank of an image."""
 
 
 def _operand(number: int) -> str:
@@ -27,31 +27,31 @@ _OPSET_OF_ONNX_1_23 = 28
 
 @cache
 def _sound_ellipses() -> bool:
-    """Whether inference of `Einsum` looks at no more axes than there are."""
+    """Whether inference of `Einsum` with ellipses stays within the operands' axes."""
     return defs.onnx_opset_version() >= _OPSET_OF_ONNX_1_23
 
 
 Body = list[onnx.NodeProto]
-"""Nodes of the standard on `operand0`, `operand1`, ... that make `result`."""
+"""Standard nodes that compute `result` from `operand0`, `operand1`, ..."""
 
 Builder = Callable[[Node], "Body | None"]
 
 
 def body_alike(node: Node) -> Body | None:
-    """Operators of the standard whose result has type and shape of what a node gives; None where none are known.
+    """Standard operators whose result has the type and shape of a node's result; None if none are known.
 
     Args:
-        node: the node. Only its first output is stated.
+        node: the node, of which only the first output is expressed.
     """
     found = _BODIES.get(node.op)
     try:
         return found(node) if found is not None and node.inputs and node.inputs[0] is not None else None
-    except (ValueError, TypeError):  # attributes of another type than they should have
+    except (ValueError, TypeError):  # attributes of a wrong type
         return None
 
 
 def as_node(body: Body, node: Node) -> onnx.NodeProto:
-    """A body of one node, on the operands of the node that it stands for."""
+    """A body of one node, with the operands of the node that it replaces."""
     names = {_operand(i): value.name for i, value in enumerate(node.inputs) if value is not None}
     proto = onnx.NodeProto.FromString(body[0].SerializeToString())
     del proto.input[:], proto.output[:]
@@ -61,7 +61,7 @@ def as_node(body: Body, node: Node) -> onnx.NodeProto:
 
 
 def as_call(body: Body, node: Node, name: str, domain: str) -> tuple[onnx.FunctionProto, onnx.NodeProto]:
-    """A body of several nodes as a function, and its call on the operands of the node that it stands for."""
+    """A body of several nodes as a function, and its call with the operands of the node that it replaces."""
     names = {name for part in body for name in part.input}
     read = [number for number, value in enumerate(node.inputs) if value is not None and _operand(number) in names]
     function = onnx.helper.make_function(
@@ -77,7 +77,7 @@ def _outputs(node: Node) -> list[str]:
 
 
 def _pool(op_type: str, keep: tuple[str, ...]) -> Builder:
-    """A pool, unless its size is one that inference and the runtime may disagree about."""
+    """A pool, unless inference and the runtime may disagree about its sizes."""
     build = _single(op_type, 0, keep=keep)
 
     def outer(node: Node) -> Body | None:
@@ -88,7 +88,7 @@ def _pool(op_type: str, keep: tuple[str, ...]) -> Builder:
 
 
 def _single(op_type: str, *operands: int, keep: tuple[str, ...] = ()) -> Builder:
-    """One operator on some of the operands, with some of the attributes."""
+    """An operator on some of the operands, with some of the attributes."""
 
     def build(node: Node) -> Body | None:
         attrs = {name: value for name in keep if (value := node.attr(name)) is not None}
@@ -98,7 +98,7 @@ def _single(op_type: str, *operands: int, keep: tuple[str, ...] = ()) -> Builder
 
 
 def _last_channels(build: Builder, always: bool = False) -> Builder:
-    """The same between transposes, for images, rows or volumes with channels last."""
+    """Wrap a body in transposes, for images, rows or volumes with channels last."""
 
     def outer(node: Node) -> Body | None:
         body = build(node)
@@ -115,7 +115,7 @@ def _last_channels(build: Builder, always: bool = False) -> Builder:
 
 
 def _rank(node: Node) -> int:
-    """As many axes as the window tells, the weight of a convolution or the data; an image's where none does."""
+    """The rank that follows from the window, the weight of a convolution, or the data; by default that of an image."""
     kernel, tells = node.attr("kernel_shape"), node.input(3 if node.op_type == "QLinearConv" else 0)
     if kernel or tells is None or tells.shape is None:
         return len(kernel) + 2 if kernel else _IMAGE
@@ -123,7 +123,7 @@ def _rank(node: Node) -> int:
 
 
 def _cast(build: Builder, dtype: Callable[[Node], int | None]) -> Builder:
-    """The same, of another element type."""
+    """Append a cast to another element type."""
 
     def outer(node: Node) -> Body | None:
         body, to = build(node), dtype(node)
@@ -159,7 +159,7 @@ def _product(node: Node) -> Body | None:
         return _single("MatMul", 0, 1)(node)
     if node.graph.opset() < _EINSUM:
         return None
-    # Inference refuses ellipses for unlike numbers of axes, and a matrix that is constant has no more than its own two.
+    # Inference rejects ellipses of different ranks; a constant matrix has only its own two axes.
     stacks = ["" if _is_matrix(node.operand(at)) else "..." for at in range(2)]
     if stacks[0] and stacks[1] and not (_sound_ellipses() or _are_of_one_rank(node.operand(0), node.operand(1))):
         return None
@@ -168,10 +168,10 @@ def _product(node: Node) -> Body | None:
 
 
 def may_end_the_process(node: Node) -> bool:
-    """Whether the inference of onnx before 1.23 may read past the end, as of operands of unlike numbers of axes.
+    """Whether inference of onnx before 1.23 may read out of bounds, for example for operands of different ranks.
 
-    A segmentation fault is no exception; such a node must not reach it. Where ranks are not known it may. These are
-    ellipses of `Einsum`, and indices of `MaxUnpool`. Windows with a stride of zero divide by it.
+    A segmentation fault cannot be caught, so such a node must not reach inference, nor one of unknown ranks. This
+    concerns ellipses of `Einsum`, and indices of `MaxUnpool`. Windows with stride 0 divide by it.
     """
     if _sound_ellipses():
         return False

@@ -1,4 +1,4 @@
-"""What computing a node would cost in bytes and in work, known before it is computed."""
+"""Estimates of the bytes and the work of computing a node, before it is computed."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ SMALL = 1 << 16
 """Results up to this many bytes are always worth storing: shapes, scales, biases."""
 
 _ALLOWANCE = 1 << 20
-"""A model may grow by this many bytes in all, whatever its size."""
+"""Bytes by which any model may grow in all."""
 
 _SHARE = 16
-"""A model with large weights may grow by this fraction of them in all, but never by more than `_MOST_GROWTH`."""
+"""A model with large weights may grow by 1 / `_SHARE` of them in all, but never by more than `_MOST_GROWTH`."""
 
 _MOST_GROWTH = 1 << 24
 
 _STRING_BYTES = 64
-"""What a string is taken to need."""
+"""Assumed bytes of a string."""
 
 _AT_MOST_FIRST = frozenset({
     "Abs", "Cast", "Ceil", "Compress", "Cos", "Erf", "Exp", "Floor", "Identity", "Log", "Neg", "Not", "Reciprocal",
     "Relu", "Round", "Sigmoid", "Sign", "Sin", "Slice", "Sqrt", "Squeeze", "Tanh", "Transpose", "Unique", "Unsqueeze",
 })  # fmt: skip
-"""Operators whose results have no more elements than their first input, whatever it holds."""
+"""Operators whose results never have more elements than their first input."""
 
 _WINDOWS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 
 
 @dataclass(slots=True)
 class Allowance:
-    """How much a model may grow by the results that are stored in it: one allowance for all of its graphs.
+    """The budget by which stored results may enlarge a model, shared by all of its graphs.
 
     Attributes:
-        limit: the bytes it may grow by in all.
-        left: what is left of them.
+        limit: the bytes by which it may grow in all.
+        left: the remaining bytes.
         small: results up to this many bytes are stored whatever they free.
-        refused: the smallest size that was refused since it is above `small`.
-        short: whether a result was refused since too little was left.
+        refused: the smallest result that was rejected because it is above `small`.
+        short: whether a result was rejected because too little was left.
     """
 
     limit: int
@@ -59,15 +59,15 @@ class Allowance:
         """The allowance of a model.
 
         Args:
-            weights: bytes of the constants that it came with; those that it got since do not raise the limit.
-            spent: bytes by which earlier results made it grow.
+            weights: bytes of its original constants; later ones do not raise the limit.
+            spent: bytes by which earlier results enlarged it.
         """
         share = min(max(weights, 0) // _SHARE, _MOST_GROWTH)
         limit = max(_ALLOWANCE, share)
         return cls(limit, limit - max(spent, 0), max(SMALL, share))
 
     def refuses_more_than(self, other: Allowance) -> bool:
-        """Whether this one refused what another, of the same model, would not."""
+        """Whether this allowance rejected a result that another one of the same model would not."""
         return self.short or (self.refused is not None and self.refused <= other.small)
 
 
@@ -75,7 +75,7 @@ def constant_bytes(graphs: Iterable[Graph]) -> int:
     """Bytes of the constants of graphs.
 
     Args:
-        graphs: the graphs; those inside of them do not count.
+        graphs: the graphs, without their subgraphs.
     """
     return sum([v.tensor.nbytes for graph in graphs for v in graph.values.values() if v.tensor is not None])
 
@@ -84,7 +84,7 @@ _NUMBERS = frozenset({int})
 
 
 def dims(analysis: ShapeAnalysis, value: Value) -> tuple[int, ...] | None:
-    """The shape of a value when all of it is known."""
+    """The shape of a value if it is fixed."""
     shape = analysis.shape(value)
     if shape is None:
         return None
@@ -95,7 +95,7 @@ def dims(analysis: ShapeAnalysis, value: Value) -> tuple[int, ...] | None:
 
 
 def output_bytes(analysis: ShapeAnalysis, node: Node) -> int | None:
-    """Bytes of all outputs of a node, or an upper bound; None when nothing bounds them."""
+    """Bytes of all outputs of a node, or an upper bound; None if they are unbounded."""
     total = 0
     for index, value in enumerate(node.outputs):
         if value is None:
@@ -125,7 +125,7 @@ def _count(analysis: ShapeAnalysis, node: Node, value: Value) -> int | None:
 
 
 def has_no_elements(analysis: ShapeAnalysis, node: Node) -> bool:
-    """Whether an operand may be an empty tensor: some runtime kernels end the process on one."""
+    """Whether an operand may be an empty tensor, on which some runtime kernels crash the process."""
     for value in node.inputs:
         if value is not None:
             known = dims(analysis, value)
@@ -135,7 +135,7 @@ def has_no_elements(analysis: ShapeAnalysis, node: Node) -> bool:
 
 
 def work(analysis: ShapeAnalysis, node: Node) -> int:
-    """Roughly how many elementary steps a node takes; its outputs must be bounded already."""
+    """Approximate number of elementary steps of a node; its outputs must be bounded."""
     reads = [_elements(analysis, v) for v in node.inputs if v is not None]
     writes = sum(_elements(analysis, v) for v in node.outputs if v is not None)
     return sum(reads) + writes * _steps_per_element(analysis, node)

@@ -1,28 +1,28 @@
-"""Calls of model-local functions, and what they come to when every call is written out."""
+"""Calls of model-local functions, and their sizes when every call is inlined."""
 
 from __future__ import annotations
 
 from graphopt.ir import Graph, Model, Node
 
 ENDLESS = 1 << 62
-"""The size of a function that calls itself."""
+"""The size of a recursive function."""
 
 
 def called_function(node: Node) -> str:
-    """The name of the function that a node calls, as `Graph.name` has it; "" when it calls none."""
+    """The name of the function that a node calls, as in `Graph.name`; "" if it calls none."""
     kind, _, name = node.op.rpartition("referring ")[2].partition(" ")
     return name.removesuffix(":") if kind == "call" else ""
 
 
 class CallSizes:
-    """How many nodes each function of a model comes to when all that it calls is written out."""
+    """The number of nodes of each function of a model with all calls inlined."""
 
     def __init__(self, model: Model) -> None:
         self.functions = {function.name: function for function in model.functions}
         self._known: dict[Graph, int] = {}
 
     def of(self, graph: Graph) -> int:
-        """The nodes of a graph, at most `ENDLESS`, which is also that of a function that calls itself."""
+        """The number of nodes of a graph, at most `ENDLESS`, which also stands for recursion."""
         size = self._known.get(graph)
         if size is None:
             self._known[graph] = ENDLESS

@@ -1,7 +1,7 @@
-"""Where the standard, its shape inference and ONNX Runtime disagree about the shape of a result: the one table.
+"""The table of cases in which the standard, its shape inference and ONNX Runtime disagree about a result's shape.
 
-What is in doubt counts as unknown, wherever a shape comes from: from the standard's inference of a whole model or of a
-node, or from the rules of graphopt's own analysis. `docs/runtime-differences.md` describes each entry.
+A shape in doubt counts as unknown, whether it comes from the standard's inference of a model or of a node, or from the
+rules of graphopt's own analysis. `docs/runtime-differences.md` describes each entry.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from graphopt.operators.slice import FARTHEST
 from graphopt.records import dataclass
 
 Known = tuple[Any, ...] | None
-"""A shape as far as it is known: integers, and anything else for sizes that are no fixed numbers."""
+"""A shape as far as it is known: integers, and other objects for sizes that are not fixed."""
 
 Doubts = list[tuple[int, int | None]]
-"""What is in doubt: an output and an axis of it, or None for its whole shape."""
+"""The doubts about a node: an output, and an axis of it, or None for its whole shape."""
 
 BROKEN = (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError, MemoryError)
-"""What a rule may stumble over in a malformed node: a missing attribute or input, one of the wrong type."""
+"""Exceptions of rules on malformed nodes: a missing attribute or input, or one of the wrong type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A node, and what is known of the shapes around it.
+    """A node with its known shapes.
 
     Attributes:
         node: the node.
-        shapes: of its inputs.
-        claims: what is claimed of its outputs.
-        branches: what is claimed of the outputs of its bodies, by attribute name; empty when it has none.
+        shapes: the shapes of its inputs.
+        claims: the claimed shapes of its outputs.
+        branches: the claimed shapes of the outputs of its subgraphs, by attribute name.
     """
 
     node: Node
@@ -61,17 +61,17 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """One entry of the table.
+    """An entry of the table.
 
     Attributes:
         title: its heading in the documentation.
         ops: the operators.
-        doubts: what is in doubt of a node.
-        possible: whether anything could be, as its attributes alone tell; for nodes of functions, where no shapes
-            are known.
-        own_rule_is_right: whether only the standard's inference is wrong, so that what the rules of graphopt say holds.
-        until: the first version of ONNX Runtime that agrees, "" when none does. A model may run on an older one, so
-            what is in doubt stays so.
+        doubts: the doubts about a node.
+        possible: whether there may be doubts, judging by attributes only; for nodes of functions, whose shapes are
+            not known.
+        own_rule_is_right: whether only the standard's inference is wrong, so that graphopt's own rules hold.
+        until: the first version of ONNX Runtime that agrees, "" if none does. The doubts remain, since a model may run
+            on an older one.
     """
 
     title: str
@@ -91,7 +91,7 @@ def _pool(facts: Facts) -> Doubts:
 
 
 def _conv_transpose(facts: Facts) -> Doubts:
-    """To ONNX Runtime, padding is never negative and what is added at the end is a part of the size."""
+    """In ONNX Runtime, padding is never negative, and `output_padding` is part of the size."""
     node, w = facts.node, facts.shape(1)
     if not _is_padded_alike(node) or w is None:
         return []
@@ -118,7 +118,7 @@ def _has_output_shape(node: Node) -> bool:
 
 
 def _einsum(facts: Facts) -> Doubts:
-    """Inference takes the first size of a letter, which may be a 1 that is broadcast to another."""
+    """Inference uses the first size of a letter, which may be a 1 that is broadcast."""
     terms, result = _terms(facts.node)
     ranks = [len(shape) for shape in facts.shapes if shape is not None]
     claim = facts.claims[0]
@@ -136,7 +136,7 @@ def _einsum(facts: Facts) -> Doubts:
 
 
 def _terms(node: Node) -> tuple[list[str], str]:
-    """The letters of the operands, and those of the result: where these are not stated, those that are there once."""
+    """The letters of the operands and of the result; by default the result has the letters that occur once."""
     operands, arrow, result = str(node.attr("equation")).replace(" ", "").partition("->")
     if not arrow:
         once = sorted(letter for letter in operands if letter.isalpha() and operands.count(letter) == 1)
@@ -145,7 +145,7 @@ def _terms(node: Node) -> tuple[list[str], str]:
 
 
 def _letters(term: str, rank: int) -> list[str]:
-    """One for each axis, numbers from the last one for those that an ellipsis stands for."""
+    """One letter per axis; the axes of an ellipsis are numbered from the last one."""
     front, dots, back = term.partition("...")
     count = rank - len(front) - len(back) if dots else 0
     return [*front, *map(str, range(count, 0, -1)), *back]
@@ -157,7 +157,7 @@ def _repeats_letters(node: Node) -> bool:
 
 
 def _prelu(facts: Facts) -> Doubts:
-    """The standard has no slope that is larger than the data; the runtime broadcasts both."""
+    """The standard allows no slope larger than the data; the runtime broadcasts both."""
     x, slope = facts.shape(0), facts.shape(1)
     if x is None or facts.node.graph.opset() < _BROADCAST_SLOPES:
         return []
@@ -175,7 +175,7 @@ _BROADCAST_SLOPES = 7
 
 
 def _ints(node: Node, name: str) -> tuple[int, ...] | None:
-    """A list of integers of a node; None where it is left out or not constant."""
+    """A list of integers of a node; None if it is omitted or not constant."""
     try:
         return node.ints(name)
     except Decline:
@@ -197,7 +197,7 @@ def _slice_may_differ(node: Node) -> bool:
 
 
 def _named_slice(facts: Facts) -> Doubts:
-    """A part of a shape of unknown rank, which inference gives the length of the whole."""
+    """A part of a shape of unknown rank, to which inference assigns the length of the whole."""
     if facts.node.graph.opset() != WRONG_SLICE or not is_of_shape(facts.node):
         return []
     claims = enumerate(facts.claims)
@@ -205,19 +205,19 @@ def _named_slice(facts: Facts) -> Doubts:
 
 
 def _normal(facts: Facts, axes: Sequence[int]) -> Doubts:
-    """Axes of the results, of which some may be counted from the back."""
+    """Doubts about axes of the results, which may be negative."""
     ranks = [(index, len(claim)) for index, claim in enumerate(facts.claims) if claim is not None]
     return [(index, axis % rank) for index, rank in ranks for axis in axes if -rank <= axis < rank]
 
 
 def _overlooked(facts: Facts) -> Doubts:
-    """Inference takes an operand of which it has no shape for one that is left out."""
+    """Inference treats an operand of unknown shape as omitted."""
     unseen = any(facts.shape(index) is None for index in _runtime_operands(facts.node))
     return [(0, axis) for claim in facts.claims for axis in range(len(claim or ()))] if unseen else []
 
 
 def _runtime_operands(node: Node) -> list[int]:
-    """Axes and steps that are known at run time only."""
+    """The indices of axes and steps operands that are not constant."""
     operands = ((index, node.input(index)) for index in (3, 4))
     return [index for index, value in operands if value is not None and not value.is_const]
 
@@ -253,7 +253,7 @@ def _nonzero(facts: Facts) -> Doubts:
     return [(0, 0), (0, 1)] if facts.shape(0) == () else []
 
 
-# Sizes that are computed from other numbers
+# Sizes computed from other numbers
 
 
 def _range(facts: Facts) -> Doubts:
@@ -285,7 +285,7 @@ def _keeps_ratio_of_last_axes(node: Node) -> bool:
 
 
 def comes_to_one_size(size: int, factor: float) -> bool:
-    """Whether a size times a scale is rounded down to the same with all digits and in the runtime's 32-bit floats."""
+    """Whether floor(size * factor) is the same exactly and in the runtime's float32 arithmetic."""
     single = np.float32(factor)
     if not np.isfinite(single):
         return False
@@ -302,7 +302,7 @@ def _scaled(facts: Facts) -> Doubts:
 
 
 def _scales(node: Node) -> list[float]:
-    """The scales of a resize; none where sizes are stated instead, or where they are not constant."""
+    """The scales of a resize; empty if it has sizes instead, or they are not constant."""
     try:
         return [float(scale) for scale in stated_scales(node)]
     except Decline:
@@ -310,7 +310,7 @@ def _scales(node: Node) -> list[float]:
 
 
 _EXACT_SCALE = 1 << 8
-"""Fractions with less above the line are exact in 32-bit floats times any size up to 2**16."""
+"""Products of any size up to 2**16 and a fraction with a numerator below this are exact in float32."""
 
 
 def _scales_by_fractions(node: Node) -> bool:
@@ -339,7 +339,7 @@ def _zeros(facts: Facts) -> Doubts:
 
 
 def _unknown_past(facts: Facts) -> Doubts:
-    """Inference leaves a past of unknown length out of the scores, which the fourth output has for all there is."""
+    """Inference ignores a past of unknown length in the fourth output, the scores, which includes it."""
     node, past = facts.node, facts.shape(4)
     is_known = past is not None and len(past) == _PAST_AXES and type(past[2]) is int
     return [] if is_known or node.input(4) is None or not _claim(facts, 3) else [(3, 3)]
@@ -353,7 +353,7 @@ def _part(facts: Facts) -> Doubts:
 
 
 def _is_part_of_a_size(node: Node) -> bool:
-    """Whether a sequence is that of parts of one size, which do not keep the axis to ONNX Runtime."""
+    """Whether a sequence has parts of one size, which do not keep the axis in ONNX Runtime."""
     maker = node.operand(0).producer
     while maker is not None and maker.op == "Identity":
         maker = maker.operand(0).producer
@@ -367,7 +367,7 @@ def _is_part_of_a_size(node: Node) -> bool:
 
 
 def _if(facts: Facts) -> Doubts:
-    """What both branches say holds; the standard's inference believes one of them where the other tells nothing."""
+    """Only shapes that both branches claim hold; the standard's inference uses one branch if the other is unknown."""
     then, other = facts.branches.get("then_branch", ()), facts.branches.get("else_branch", ())
     found: Doubts = []
     for index in range(len(facts.node.outputs)):
@@ -454,10 +454,10 @@ TABLE: tuple[Disagreement, ...] = (
     Disagreement("If whose branches differ", ("If",), _if, own_rule_is_right=True),
     Disagreement("Loop without a round", ("Loop",), _loop, own_rule_is_right=True),
 )  # fmt: skip
-"""All that is known."""
+"""All entries."""
 
 _OF_NAMES = (Disagreement("Slice at opset 10", ("Slice",), _named_slice, _never, own_rule_is_right=True),)
-"""What no run shows, since only names of sizes are wrong."""
+"""Entries that no run shows, since only symbols are wrong."""
 
 _ALL = (*TABLE, *_OF_NAMES)
 ENTRIES: dict[str, tuple[Disagreement, ...]] = {
@@ -467,11 +467,11 @@ ENTRIES: dict[str, tuple[Disagreement, ...]] = {
 
 
 def doubts(facts: Facts, *, own: bool = False) -> Doubts:
-    """What is in doubt of the outputs of a node; everything, where a malformed one defies even this question.
+    """The doubts about the outputs of a node; all outputs if a malformed node raises.
 
     Args:
-        facts: the node and what is known around it.
-        own: whether graphopt's own rules claim it, not the standard's inference.
+        facts: the node with its known shapes.
+        own: whether graphopt's own rules claim the shapes, not the standard's inference.
     """
     entries = ENTRIES.get(facts.node.op, ())
     try:
@@ -481,7 +481,7 @@ def doubts(facts: Facts, *, own: bool = False) -> Doubts:
 
 
 def may_disagree(node: Node) -> bool:
-    """Whether the result of a node in a function may be in doubt, where no shapes are known."""
+    """Whether the result of a node in a function, where no shapes are known, may be in doubt."""
     entries = ENTRIES.get(node.op.removeprefix(_REFERRING), ())
     if node.op.startswith(_REFERRING):
         return any(entry.possible is not _never for entry in entries)
@@ -492,4 +492,4 @@ def may_disagree(node: Node) -> bool:
 
 
 _REFERRING = "referring "
-"""How operators begin of which attributes are those of the function around them."""
+"""The prefix of operators with references to the enclosing function's attributes."""

@@ -1,4 +1,4 @@
-"""Shapes that the standard's inference states and that are in doubt: they are made unknown, and so is what follows."""
+"""Removes doubtful shapes from the standard's inference, along with everything that it derives from them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from graphopt.analysis.disagreements import ENTRIES, Doubts, Facts, Known, doubt
 from graphopt.ir import Graph, Node, Value
 
 STOP = "Unsure"
-"""An operator that inference knows nothing of: it stands behind a result and states what is certain of it."""
+"""An operator unknown to inference, inserted after a doubtful result, with its certain type declared."""
 
 
 class _Scope:
-    """What was inferred of the values of a graph, read when it is first asked for."""
+    """The inferred types of a graph's values, read on first use."""
 
     def __init__(self, graph: Graph, inferred: onnx.GraphProto, parent: _Scope | None) -> None:
         self.graph = graph
@@ -24,7 +24,7 @@ class _Scope:
         self._types: dict[str, onnx.TypeProto] | None = None
 
     def type(self, value: Value) -> onnx.TypeProto | None:
-        """What is known of a value of this graph, or of one around it."""
+        """The inferred type of a value of this graph, or of an enclosing one."""
         scope: _Scope | None = self
         while scope is not None and scope.graph is not value.graph:
             scope = scope.parent
@@ -32,7 +32,7 @@ class _Scope:
             return None
         if scope._types is None:
             graph = scope.inferred
-            stated = (*graph.value_info, *graph.output, *graph.input)  # an input says most of what is an output, too
+            stated = (*graph.value_info, *graph.output, *graph.input)  # inputs last: their types are the most precise
             scope._types = {info.name: info.type for info in stated}
         return scope._types.get(value.name)
 
@@ -48,7 +48,7 @@ class _Scope:
 
 
 class _Shapes(Sequence[Known]):
-    """What is known of the shapes of some values; most entries of the table decide by a node's attributes alone."""
+    """The shapes of some values, read on demand: most entries of the table need a node's attributes only."""
 
     def __init__(self, values: Sequence[Value | None], scope: _Scope) -> None:
         self._values, self._scope = values, scope
@@ -71,15 +71,15 @@ def _shape(found: onnx.TypeProto) -> Known:
 
 
 def stop_doubts(graph: Graph, proto: onnx.GraphProto, inferred: onnx.GraphProto) -> bool:
-    """Keep inference from stating what is in doubt the next time.
+    """Insert stops after doubtful results, for another run of inference.
 
     Args:
         graph: the graph.
-        proto: what inference was given of it; it is changed.
-        inferred: what inference made of it.
+        proto: the input of inference, which is changed.
+        inferred: the result of inference.
 
     Returns:
-        Whether there was anything to change, so that inference has to run again.
+        Whether stops were inserted, so that inference has to run again.
     """
     return _stop(graph, proto, _Scope(graph, inferred, None))
 
@@ -131,7 +131,7 @@ def _doubts_of(
 
 
 def _by_output(found: Doubts, claims: Sequence[Known]) -> dict[int, set[int] | None]:
-    """The axes in doubt by output, None for the whole shape; without those of which nothing is claimed."""
+    """The axes in doubt by output, None for the whole shape; without axes for which nothing is claimed."""
     result: dict[int, set[int] | None] = {}
     for index, axis in found:
         claim = claims[index]
@@ -158,7 +158,7 @@ def _certain(found: onnx.TypeProto | None, axes: set[int] | None) -> onnx.TypePr
 
 
 def _stopped(proto: onnx.GraphProto, node: onnx.NodeProto, index: int, certain: onnx.TypeProto) -> onnx.NodeProto:
-    """Put a stop behind an output of a node."""
+    """The stop after an output of a node, which is renamed."""
     name = node.output[index]
     node.output[index] = f"{name} of {node.op_type}, unsure"
     for info in proto.output:

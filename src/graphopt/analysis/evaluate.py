@@ -1,8 +1,8 @@
-"""Computing constant regions ahead of time, with the cost known before anything is computed.
+"""Evaluation of constant regions ahead of time, with the cost known in advance.
 
-`plan` finds the nodes of a graph whose inputs are all constant and decides, from shapes alone, which of their results
-may be stored. `evaluate` computes them: NumPy for data movement, integers, and floating-point operations that IEEE 754
-rounds correctly; one ONNX Runtime session, with its optimizations off, for all the rest.
+`plan` finds the nodes of a graph whose inputs are all constant and decides, from shapes only, which of their results
+may be stored. `evaluate` computes them: by NumPy for data movement, integers, and floating-point operations that IEEE
+754 rounds correctly; by one ONNX Runtime session, with its optimizations off, for all others.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _IEEE: dict[str, np.ufunc] = {
     "Abs": np.abs, "Add": np.add, "Ceil": np.ceil, "Div": np.divide, "Floor": np.floor, "Mul": np.multiply,
     "Neg": np.negative, "Sqrt": np.sqrt, "Sub": np.subtract,
 }  # fmt: skip
-"""Operations that IEEE 754 defines to the last bit, so that NumPy and a runtime agree."""
+"""Operations whose results IEEE 754 defines bit for bit, so that NumPy and a runtime agree."""
 
 
 def evaluate(region: ConstantRegion) -> dict[Value, Tensor]:
     """Compute a region.
 
     Args:
-        region: what `plan` gave; nodes that cannot be computed are added to its `declined`, with the reason.
+        region: the result of `plan`; nodes that cannot be computed are added to its `declined`, with the reason.
 
     Returns:
         The results of the region's roots, as far as they could be computed.
@@ -64,7 +64,7 @@ class _Evaluation:
         return {value: tensor for value, tensor in self.known.items() if value in self.keep}
 
     def _numpy_round(self, nodes: list[Node]) -> list[Node]:
-        """Compute what NumPy can; returns what is left."""
+        """Compute the nodes that NumPy can; returns the others."""
         left: list[Node] = []
         waiting: set[Node] = set()
         for node in nodes:
@@ -77,14 +77,14 @@ class _Evaluation:
         return left
 
     def _runtime_batch(self, nodes: list[Node]) -> tuple[list[Node], list[Node]]:
-        """Nodes that the runtime can compute together, and those that have to wait for their results."""
+        """Nodes that the runtime can compute together, and nodes that depend on their results."""
         batch: list[Node] = []
         later: list[Node] = []
         waiting: set[Node] = set()
         for node in nodes:
             blocked = any(v is not None and v.producer in waiting for v in node.inputs)
             if not blocked and node in self.region.no_runtime and all(self._operand(v) for v in node.inputs if v):
-                # NumPy has had its turn and could not.
+                # NumPy was tried before, and failed.
                 self.region.declined.setdefault(node, Decline("it cannot be computed safely"))
                 waiting.add(node)
             elif blocked or node in self.region.no_runtime:
@@ -98,7 +98,7 @@ class _Evaluation:
         try:
             tensors = [None if value is None else self._operand(value) for value in node.inputs]
             if node.op not in _IEEE and node.op not in KERNELS:
-                raise Unsupported(f"{node.op} has no NumPy kernel")  # before anything is read
+                raise Unsupported(f"{node.op} has no NumPy kernel")  # before any operand is read
             arrays = [None if tensor is None else tensor.array() for tensor in tensors]
             results = _ieee(node, arrays) or _clipped(node, arrays) or run_kernel(node, arrays)
         except (Unsupported, ModelError) as error:
@@ -113,7 +113,7 @@ class _Evaluation:
         return True
 
     def _runtime(self, nodes: Sequence[Node]) -> None:
-        """One session for all nodes; where it fails, one for each half."""
+        """Run one session for all nodes; if it fails, one for each half."""
         nodes = [node for node in nodes if not self._lacks_input(node)]
         inside = set(nodes)
         wanted = [
@@ -125,7 +125,7 @@ class _Evaluation:
             return
         try:
             self.known.update(run(nodes, wanted, operands))
-        except Exception as error:  # the runtime raises many kinds: no kernel, bad input, out of memory
+        except Exception as error:  # of many types: no kernel, bad input, out of memory
             if len(nodes) == 1:
                 self.region.declined[nodes[0]] = Decline("it cannot be computed ({})", type(error).__name__)
                 return
@@ -136,7 +136,7 @@ class _Evaluation:
             self._forget(node)
 
     def _lacks_input(self, node: Node) -> bool:
-        """Whether an input was given up; then the node is too."""
+        """Whether an input could not be computed; then neither can the node."""
         declined = self.region.declined
         lacks = any(v is not None and v.producer in declined for v in node.inputs)
         if lacks:
@@ -147,7 +147,7 @@ class _Evaluation:
         return self.known.get(value) or value.constant_tensor
 
     def _forget(self, node: Node) -> None:
-        """Let go of operands that nothing else will read."""
+        """Release operands without further readers."""
         for value in node.inputs:
             if value in self.readers:
                 self.readers[value] -= 1
@@ -156,7 +156,7 @@ class _Evaluation:
 
 
 def _released(array: Array) -> Array:
-    """The array itself, or a copy when it is a small part of a larger one that would stay in memory with it."""
+    """The array, or a copy if it is a small view that would keep a larger array in memory."""
     base: Any = array
     while isinstance(base, np.ndarray) and base.base is not None and not isinstance(base, np.memmap):
         base = base.base
@@ -166,7 +166,7 @@ def _released(array: Array) -> Array:
 
 
 def _result_type(value: Value, array: Array) -> int | None:
-    """The ONNX type of a result where NumPy's type does not tell, as for strings held as objects."""
+    """The ONNX type of a result if NumPy's type does not determine it, as for strings stored as objects."""
     if array.dtype.kind == "O":
         return int(TensorProto.STRING)
     return value.dtype
@@ -189,7 +189,7 @@ def _ieee(node: Node, arrays: list[Array | None]) -> list[Array] | None:
 
 
 def _clipped(node: Node, arrays: list[Array | None]) -> list[Array] | None:
-    """What a `Clip` makes of floats where no two runtimes differ: of finite ones, and no zeros of two signs."""
+    """The result of a `Clip` of floats if all runtimes agree: for finite ones, without zeros of both signs."""
     data, *limits = arrays if node.op == "Clip" and node.graph.opset() >= 11 else [None]
     present = [limit for limit in limits if limit is not None]
     if data is None or data.dtype not in (np.float32, np.float64) or any(each.size != 1 for each in present):

@@ -1,4 +1,4 @@
-"""Operators whose results are no longer, along any axis, than what they are given: every other may state a size."""
+"""Operators whose results are no longer, along any axis, than their operands; all others may state a size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ELEMENTWISE = frozenset({
     "Sigmoid", "Sign", "Sin", "Sinh", "Softmax", "Softplus", "Softsign", "Sqrt", "StringConcat", "Sub", "Sum", "Swish",
     "Tan", "Tanh", "TensorScatter", "ThresholdedRelu", "Trilu", "Where", "Xor",
 })  # fmt: skip
-"""Those whose results have the axes of their operands, as broadcast."""
+"""Operators whose results have the shape that their operands broadcast to."""
 
 _SMALLER = frozenset({
     "ArgMax", "ArgMin", "Compress", "Det", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool",
@@ -23,25 +23,25 @@ _SMALLER = frozenset({
     "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "SequenceLength", "Shape", "Size", "Slice",
     "SoftmaxCrossEntropyLoss", "Split", "SplitToSequence", "TopK",
 })  # fmt: skip
-"""Those that keep a part of their operands, or say something about them."""
+"""Operators that return a part of their operands, or a property of them."""
 
 _UNTOLD = frozenset({"ConcatFromSequence", "NonMaxSuppression", "NonZero", "StringSplit", "Unique"})
-"""Those whose results have lengths that nothing but a run tells."""
+"""Operators whose results have lengths that depend on data."""
 
 _REARRANGED = frozenset({
     "Attention", "Concat", "Einsum", "Gather", "GatherElements", "GatherND", "Gemm", "MatMul", "MatMulInteger",
     "QLinearMatMul", "Squeeze", "Transpose", "Unsqueeze", "com.microsoft::FusedGemm", "com.microsoft::FusedMatMul",
 })  # fmt: skip
-"""Those whose axes are axes of their operands. `Concat` adds some up, which is counted elsewhere."""
+"""Operators whose axes are axes of their operands. `Concat` adds some of them, which is counted elsewhere."""
 
 _HOLDING = frozenset({
     "Constant", "If", "Loop", "Optional", "OptionalGetElement", "OptionalHasElement", "Scan", "SequenceAt",
  "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceMap",
 })  # fmt: skip
-"""Those that hold data, weights or graphs, whose sizes are those of what is in the file."""
+"""Operators that hold data, weights or graphs, whose sizes are bounded by the file."""
 
 NEVER_LONGER = _ELEMENTWISE | _SMALLER | _UNTOLD | _REARRANGED | _HOLDING
-"""Operators after which no vector is longer than one before: a list of those known to be safe, not of the others."""
+"""Operators whose results contain no vector longer than their operands: a list of safe operators."""
 
 _PADDED = (
     "AveragePool", "Conv", "ConvInteger", "DeformConv", "LpPool", "MaxPool", "QLinearConv",
@@ -56,4 +56,4 @@ SIZES_IN_ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "Pad": ("pads", "paddings"),
     "Upsample": ("scales",),
 }
-"""Operators whose results are longer by what some attributes say, and by what operands say if they have any for it."""
+"""Operators whose results grow by the amounts in some attributes, or in the operands that replaced these."""

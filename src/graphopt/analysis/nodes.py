@@ -1,4 +1,4 @@
-"""Output types of single nodes, for those that rewrites create."""
+"""Output types of single nodes, such as those that rewrites create."""
 
 from __future__ import annotations
 
@@ -20,49 +20,48 @@ from graphopt.ir.schema import RUNTIMES_OWN
 from graphopt.ir.types import decode_type, encode_type
 
 _DATA_LIMIT = 1 << 12
-"""Constants up to this many bytes are shown to inference: shapes, axes and scales are that small."""
+"""Constants up to this many bytes are passed to inference: shapes, axes and scales are that small."""
 
 
 def infer_node(node: Node) -> list[ValueType | None]:
-    """The type of each output of a node, as far as it follows from the types of its inputs.
+    """Infer the type of each output of a node from the types of its inputs.
 
-    Common operators have rules of their own, which take a tenth of the time; the others are put to the standard's
-    inference, with the contents of small constant inputs.
+    Common operators have their own rules, which take a tenth of the time; for others, the standard's inference is
+    called with the contents of small constant inputs.
 
     Args:
-        node: a node whose inputs have their types set as far as they are known.
+        node: a node whose inputs have their known types set.
 
     Returns:
-        One entry for each output; None where it is not known.
+        One entry per output; None if it is not known.
     """
     types = _own(node)
     return _standard(node) if types is None else types
 
 
 def infer_by_rules(node: Node) -> list[ValueType | None]:
-    """The type of each output of a node where rules of our own tell it.
+    """Infer the type of each output of a node by our own rules only.
 
     Args:
-        node: a node whose inputs have their types set as far as they are known.
+        node: a node whose inputs have their known types set.
     """
     return _own(node) or [None] * len(node.outputs)
 
 
 def is_refused(node: Node) -> bool:
-    """Whether the standard's inference raises an error, as runtimes do that infer sizes as they load a model.
+    """Whether the standard's inference raises an error, as do runtimes that infer sizes at load.
 
-    Rules of our own know no such errors: a `Squeeze` removes an axis whatever its size is.
+    Our own rules raise no such errors: a `Squeeze` removes an axis whatever its size is.
 
     Args:
-        node: a node whose inputs have their types set as far as they are known; values without names get some for
-            as long as that takes.
+        node: a node whose inputs have their known types set; unnamed values have temporary names meanwhile.
     """
     unnamed = [value for value in (*node.inputs, *node.outputs) if value is not None and not value.name]
     for value in unnamed:
         value.name = f"pending {id(value)}"
     try:
         _ask(node)
-    except Exception:  # of many kinds
+    except Exception:  # of many types
         return True
     finally:
         for value in unnamed:
@@ -101,7 +100,7 @@ def _standard(node: Node) -> list[ValueType | None]:
     try:
         inferred = _ask(node)
     except Exception:
-        # Inference raises many kinds of errors on inputs that it finds wrong: then nothing is known.
+        # Inference raises many types of errors on invalid inputs: then nothing is known.
         inferred = None
     if inferred is None:
         return [None] * len(node.outputs)
@@ -109,10 +108,10 @@ def _standard(node: Node) -> list[ValueType | None]:
 
 
 def _ask(node: Node) -> list[ValueType | None] | None:
-    """What the standard's inference says, whose errors are raised; None where it cannot be asked."""
+    """The result of the standard's inference, whose errors propagate; None if it cannot be called."""
     opset = node.graph.opset(node.domain)
     info = node.schema
-    if node.op.startswith("malformed "):  # nothing is known of it anywhere: a second run would else know more
+    if node.op.startswith("malformed "):  # unknown in whole-model inference too: otherwise a second run would know more
         return None
     if info is None or node.subgraphs or may_end_the_process(node) or not is_safe(node, info):
         return None
@@ -136,7 +135,7 @@ def _ask(node: Node) -> list[ValueType | None] | None:
 
 
 def _type_alone(node: Node) -> TensorType | None:
-    """What inference tells of a convolution of unknown rank, for which it takes 0.3 ms; None where it may refuse."""
+    """The result of inference for a convolution of unknown rank, which takes it 0.3 ms; None if it may raise."""
     x, *others = node.inputs
     if x is None or x.dtype not in _CONVOLVED or x.shape is not None or len(node.outputs) != 1:
         return None
@@ -145,7 +144,7 @@ def _type_alone(node: Node) -> TensorType | None:
 
 
 _CONVOLVED = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
-"""What `Conv` takes at every opset."""
+"""Element types that `Conv` supports at every opset."""
 
 
 def _without_doubts(node: Node, types: list[ValueType | None]) -> list[ValueType | None]:
@@ -184,7 +183,7 @@ def _always(*dtypes: int) -> Callable[[Node, int], int | None]:
 
 
 def _then(others: int | None) -> Callable[[Node, int], int | None]:
-    """The first output like the first input, the others of a fixed type."""
+    """The first output has the type of the first input, the others a fixed type."""
     first = _like(0)
     return lambda node, output: first(node, output) if output == 0 else others
 
@@ -194,7 +193,7 @@ def _dequantize(node: Node, output: int) -> int | None:
 
 
 def _dropout(node: Node, output: int) -> int | None:
-    """Before opset 10 the mask is of the type of the data, which the standard's inference leaves open."""
+    """Before opset 10 the mask has the type of the data, which the standard's inference does not state."""
     is_truth = output and node.graph.opset() >= _MASK_OF_TRUTH
     return int(TensorProto.BOOL) if is_truth else _like(0)(node, output)
 
@@ -207,7 +206,7 @@ def _layer_normalization(node: Node, output: int) -> int | None:
 
 
 def _simplified(node: Node, output: int) -> int | None:
-    """Statistics have a type of their own; rows and scale may have two, of which runtimes take either."""
+    """Statistics have their own type; data and scale may differ in type, and runtimes return either."""
     x, scale = _like(0)(node, output), _like(1)(node, output)
     return int(node.attr("stash_type", 1)) if output else x if x == scale else None
 
@@ -288,12 +287,12 @@ _DTYPES: dict[str, Callable[[Node, int], int | None]] = {
 
 
 def knows(op: str) -> bool:
-    """Whether there are rules for the types of an operator of ONNX Runtime, which the standard's do not know."""
+    """Whether there are type rules for an operator of ONNX Runtime, which the standard's inference does not know."""
     return ("::" in op or op == RUNTIMES_OWN) and op in _DTYPES
 
 
 def dtype_of_output(node: Node, index: int) -> int | None:
-    """The element type of an output, set or following from the inputs; None when unknown."""
+    """The element type of an output, known or derived from the inputs; None if it is unknown."""
     value = node.output(index)
     if value is not None and value.dtype is not None:
         return value.dtype

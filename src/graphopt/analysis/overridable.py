@@ -1,4 +1,4 @@
-"""Sizes that a caller decides: what follows from the contents of initializers that are graph inputs too."""
+"""Sizes that depend on overridable initializers, that is initializers that are graph inputs too."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SIZE_OPERANDS: dict[str, tuple[int, ...]] = {
         for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
     },
 }  # fmt: skip
-"""Operators of the standard whose results are as large as some operands say, and which these are."""
+"""Standard operators whose result sizes depend on the contents of operands, with the indices of these."""
 
 
 def is_default(value: Value) -> bool:
-    """Whether an initializer only holds what is used when the caller or the owner of a body gives nothing else.
+    """Whether an initializer is overridable: only the default of an input that the caller, or a body's owner, may set.
 
-    Before IR version 4 every initializer of the main graph has to be an input, and no runtime lets a caller set it.
+    Before IR version 4, every initializer of the main graph has to be an input, and no runtime lets a caller set it.
     """
     if not value.is_input:
         return False
@@ -32,19 +32,19 @@ def is_default(value: Value) -> bool:
 
 
 class CallersChoice:
-    """The values of a model whose contents or sizes depend on what a caller sets in the place of a default."""
+    """The values of a model whose contents or sizes depend on overridable initializers."""
 
     def __init__(self, model: Model) -> None:
-        """Walk through the main graph, bodies included."""
+        """Visit the main graph and its subgraphs."""
         self.contents = {value for value in model.graph.initializers if is_default(value)}
         self.sizes: set[Value] = set()
         if self.contents:
             self._graph(model.graph)
 
     def sizes_any(self, node: Node) -> bool:
-        """Whether the results of an unknown operator may be as large as a caller chooses.
+        """Whether the result sizes of an unknown operator may depend on overridable initializers.
 
-        Weights do not count: what an operator makes of numbers with a fraction is no size.
+        Weights do not count: an operator derives no size from fractional numbers.
         """
         read = [value for value in node.inputs if value is not None]
         return any(v in self.sizes or (v in self.contents and v.dtype not in _WEIGHTS) for v in read)
@@ -70,7 +70,7 @@ class CallersChoice:
         return any(value in self.contents for value in operands)
 
     def _owner(self, node: Node) -> None:
-        """Control flow: once anything is a caller's choice, everything that comes in and out is."""
+        """Control flow: if any value depends on overridable initializers, all inputs and outputs do."""
         before = len(self.contents) + len(self.sizes)
         chosen = any(value in self.contents or value in self.sizes for value in node.inputs)
         for graph in node.subgraphs.values():
@@ -85,4 +85,4 @@ class CallersChoice:
 
 
 _WEIGHTS = frozenset({1, 10, 11, 16})
-"""Element types of weights: 32, 16 and 64 bit floats and bfloat16."""
+"""Element types of weights: float32, float16, double and bfloat16."""

@@ -1,4 +1,4 @@
-"""Which constant regions of a graph to compute: decided from shapes alone, before anything is computed."""
+"""Selects the constant regions of a graph to compute, from shapes only, before anything is computed."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from graphopt.ir import Graph, Node, Value, edit
 from graphopt.records import dataclass
 
 _NODE_BYTES = 64
-"""What a node takes in a file, at least."""
+"""Least bytes of a node in a file."""
 
 _MAX_CONE = 512
-"""How many nodes behind a result are looked at to see which constants it makes superfluous."""
+"""Most nodes that are visited to find the constants that a result makes unused."""
 
 _BODY_WORK = 1 << 24
 
 _POSITIVE = ("blocksize", "dilations", "group", "kernel_shape", "num_groups", "num_heads", "num_outputs", "strides")
-"""Attributes that a runtime divides by without looking."""
+"""Attributes that a runtime divides by without a check."""
 
 _POSITIVE_OPERANDS = {"Col2Im": (1, 2), "DFT": (1,), "MelWeightMatrix": (0, 1, 2), "STFT": (1, 3)}
-"""Operators of which some operands are such numbers."""
+"""Operators with operands that it divides by, with the indices of these."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What may be computed and stored.
+    """Limits of computed and stored results.
 
     Attributes:
-        max_bytes: the largest result, intermediate ones included.
-        max_growth: how many times the constants that it makes superfluous a result may take that is above 64 KiB
-            and above what the weights of the graph allow.
+        max_bytes: the largest result, including intermediate ones.
+        max_growth: largest ratio of a result to the constants that become unused, for results above 64 KiB and above
+            the share of the weights.
         fold_qdq: whether quantize and dequantize operators are computed too.
-        max_work: how many elementary steps may be spent on one node.
+        max_work: the largest number of elementary steps of a node.
     """
 
     max_bytes: int = 1 << 28
@@ -49,13 +49,13 @@ class Policy:
 
 @dataclass(slots=True)
 class ConstantRegion:
-    """Nodes to compute and the results to keep.
+    """The nodes to compute, and the results to store.
 
     Attributes:
-        nodes: every node to compute, in order.
-        roots: those whose results are read outside of the region.
-        declined: nodes with constant inputs that are left alone, with the reason.
-        no_runtime: nodes that NumPy must compute or nothing: a runtime might end the process on them.
+        nodes: all nodes to compute, in order.
+        roots: nodes whose results are read outside the region.
+        declined: nodes with constant inputs that are not computed, with the reason.
+        no_runtime: nodes that only NumPy may compute: they might crash the process in a runtime.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -65,16 +65,15 @@ class ConstantRegion:
 
 
 def plan(graph: Graph, policy: Policy, allowance: Allowance | None = None) -> ConstantRegion:
-    """What to compute of a graph; only small integer tensors (shapes, axes) are computed meanwhile.
+    """Select the nodes of a graph to compute; planning computes small integer tensors (shapes, axes) only.
 
-    The size of every result is known, or bounded by that of an input, before it is chosen. A body of control flow may
-    never run, so only small results are computed in one; nothing is in a branch that is known not to run.
+    The size of every selected result is known, or bounded by that of an input. Bodies of control flow may never run, so
+    only small results are computed there, and none in branches that are known not to run.
 
     Args:
-        graph: the graph. Better types make for better plans.
+        graph: the graph. More precise types allow better plans.
         policy: the limits.
-        allowance: how much the model may still grow; what is planned is taken from it. By default the graph has one
-            of its own.
+        allowance: how much the model may still grow; planned growth is subtracted. By default the graph gets its own.
     """
     region = ConstantRegion()
     if _never_runs(graph):
@@ -103,7 +102,7 @@ def plan(graph: Graph, policy: Policy, allowance: Allowance | None = None) -> Co
 
 
 def _ensure_types(node: Node) -> None:
-    """Element types are needed to know sizes; what inference left open may follow now."""
+    """Infer missing types, which sizes depend on: more may be known than in the last inference."""
     if any(value is not None and value.type is None for value in node.outputs):
         for value, value_type in zip(node.outputs, infer_node(node), strict=True):
             if value is not None and value.type is None:
@@ -111,7 +110,7 @@ def _ensure_types(node: Node) -> None:
 
 
 def _never_runs(graph: Graph) -> bool:
-    """Whether the graph is a branch that a constant condition rules out, or lies inside of one."""
+    """Whether the graph is, or is inside, a branch that a constant condition rules out."""
     while graph.owner is not None:
         owner = graph.owner
         condition = owner.input(0) if owner.op == "If" else None
@@ -132,7 +131,7 @@ def _has_constant_inputs(node: Node, chosen: dict[Node, int]) -> bool:
 
 
 def _measure(graph: Graph, node: Node, analysis: ShapeAnalysis, policy: Policy) -> tuple[int, Decline | None]:
-    """Bytes of the results, and why the node is too expensive to compute, if it is."""
+    """Bytes of the results, and the reason if the node is too expensive to compute."""
     _ensure_types(node)
     analysis.update(node)
     size = output_bytes(analysis, node)
@@ -149,12 +148,12 @@ def _measure(graph: Graph, node: Node, analysis: ShapeAnalysis, policy: Policy) 
 
 
 def _is_dangerous(node: Node) -> bool:
-    """Whether a runtime might end the process instead of reporting an error."""
+    """Whether a runtime might crash the process instead of reporting an error."""
     if node.op in ("Div", "Mod"):
         dtype = node.inputs[0].dtype if node.inputs and node.inputs[0] is not None else None
         return dtype not in (1, 10, 11, 16)
     if node.op == "GatherND" and node.attr("batch_dims", 0) < 0:
-        return True  # it reads before the first dimension
+        return True  # the runtime reads before the first dimension
     for index in _POSITIVE_OPERANDS.get(node.op, ()):
         operand = node.input(index)
         known = operand.const(max_bytes=256) if operand is not None else None
@@ -168,7 +167,7 @@ def _is_dangerous(node: Node) -> bool:
 
 
 def _keep_what_pays(chosen: dict[Node, int], policy: Policy, region: ConstantRegion, allowance: Allowance) -> None:
-    """Walk up from the results: one that would make the model grow too much is left to the runtime."""
+    """Select results from the last to the first; those that would make the model grow too much are left out."""
     for node in reversed(list(chosen)):
         if not _read_outside(node, chosen):
             allowance.left += _NODE_BYTES
@@ -198,7 +197,7 @@ def _read_outside(node: Node, inside: Container[Node]) -> bool:
 
 
 def _freed(root: Node, chosen: dict[Node, int]) -> int:
-    """Bytes of the constants that only the computation of `root` reads, so that no other result frees them too."""
+    """Bytes of the constants that only the computation of `root` reads, so that no other result also frees them."""
     depth = _MAX_CONE if chosen[root] > SMALL else 8
     seen = {root}
     constants: dict[Value, None] = {}

@@ -1,4 +1,4 @@
-"""How many windows of a pool there are along an axis: to the standard's inference, and to ONNX Runtime."""
+"""The number of windows of a pool along an axis: by the standard's inference, and by ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from graphopt.records import dataclass
 
 
 def spatial(node: Node, name: str, count: int, default: int) -> tuple[int, ...]:
-    """An attribute with a number for each spatial axis; the default where it is missing or does not fit."""
+    """An attribute with one number per spatial axis; the default if it is missing or of another length."""
     given = node.attr(name)
     return tuple(given) if given and len(given) == count else (default,) * count
 
 
 @dataclass(frozen=True, slots=True)
 class PoolAxis:
-    """How the window of a pool moves along one axis.
+    """The window of a pool along one axis.
 
     Attributes:
-        kernel: how many elements it has.
-        wide: how far they reach.
-        stride: how far it moves.
-        head: padding before the axis.
-        tail: padding behind it.
-        ceil: whether the last one may end behind the padding.
-        same: "SAME_UPPER" or "SAME_LOWER" where the padding is to be worked out, else "".
+        kernel: its number of elements.
+        wide: its dilated extent.
+        stride: its stride.
+        head: padding at the start.
+        tail: padding at the end.
+        ceil: whether the last window may exceed the padding.
+        same: "SAME_UPPER" or "SAME_LOWER" if the padding is automatic, else "".
     """
 
     kernel: int
@@ -37,7 +37,7 @@ class PoolAxis:
     same: str
 
     def figures(self) -> tuple[int, ...]:
-        """All of it as numbers."""
+        """All settings as numbers."""
         same = ("", "SAME_UPPER", "SAME_LOWER").index(self.same)
         return self.kernel, self.wide, self.stride, self.head, self.tail, int(self.ceil), same
 
@@ -53,13 +53,13 @@ def pool_window(node: Node, axis: int, count: int) -> PoolAxis:
 
 
 def pool_steps(node: Node, size: int, axis: int, count: int) -> tuple[int, int]:
-    """How many windows a pool has along a spatial axis: to the standard's inference, and to ONNX Runtime.
+    """The number of windows of a pool along a spatial axis: by the standard's inference, and by ONNX Runtime.
 
     Args:
         node: the pool.
         size: the size of the axis.
-        axis: which of the spatial axes it is.
-        count: how many there are.
+        axis: the index of the spatial axis.
+        count: the number of spatial axes.
     """
     window = pool_window(node, axis, count)
     if not window.same:
@@ -75,7 +75,7 @@ def pool_steps(node: Node, size: int, axis: int, count: int) -> tuple[int, int]:
 
 
 _CLIPPED = 22
-"""From this opset on a last window that would start in the padding does not count to the standard either."""
+"""From this opset on, the standard too does not count a last window that would start in the padding."""
 
 
 def _standard_steps(node: Node, size: int, window: PoolAxis, head: int, padding: int) -> int:
@@ -100,22 +100,22 @@ def _towards_zero(a: int, b: int) -> int:
 
 
 def pool_may_differ(node: Node) -> bool:
-    """Whether there are sizes of which the two make different ones."""
+    """Whether the two numbers may differ for some size."""
     return bool(node.attr("ceil_mode", 0)) or is_dilated_beyond_padding(node)
 
 
 def is_dilated_beyond_padding(node: Node) -> bool:
-    """Whether a pool has dilations, and padding that is worked out: the runtime works it out without them."""
+    """Whether a pool has dilations and automatic padding, which the runtime computes without dilations."""
     same = node.attr("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER")
     return same and any(d != 1 for d in node.attr("dilations") or ())
 
 
 def axes_that_differ(node: Node, sizes: Sequence[object]) -> list[int]:
-    """The spatial axes along which the two make different sizes.
+    """The spatial axes of known size along which the two numbers differ.
 
     Args:
         node: the pool.
-        sizes: the spatial sizes of what it reads, integers where they are known.
+        sizes: the spatial sizes of its operand, integers if they are known.
     """
     if not pool_may_differ(node):
         return []

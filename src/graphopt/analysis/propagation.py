@@ -1,4 +1,4 @@
-"""How much the standard's data propagation would follow: it computes shapes, and drowns in long vectors."""
+"""Bounds on the work of the standard's data propagation: it computes shapes, but is overwhelmed by long vectors."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from graphopt.ir import Model, Node, Value
 from graphopt.ir.types import element_count
 
 KEPT_BYTES = 1024 * 8
-"""Integer tensors up to this size keep their data: shapes, axes and indices are read by inference."""
+"""Integer tensors up to this many bytes keep their data for inference: shapes, axes and indices."""
 
 _MAX_FOLLOWED = 1 << 16
 
 
 def contents_may_explode(model: Model) -> bool:
-    """Whether the standard's data propagation would drown: it follows vectors of any length.
+    """Whether the standard's data propagation would take too long: it follows vectors of any length.
 
-    A chain of `Concat` that doubles a shape at every step has 2**40 elements after forty nodes. This is an upper bound
-    of what would be followed, by one pass over the nodes. A vector of known length is followed even where nothing is
-    known of its contents: a `Range` of a few bytes makes one of gigabytes.
+    A chain of `Concat` that doubles a shape at every step has 2**40 elements after forty nodes. The number of followed
+    elements is bounded by one pass over the nodes. A vector of known length is followed even if its contents are not
+    known: a `Range` of a few bytes can produce gigabytes.
     """
     bounds: dict[Value, float] = {}
     limit = longest_vector(model)
@@ -56,7 +56,7 @@ def contents_may_explode(model: Model) -> bool:
 
 
 def _followed_by(node: Node, sizes: dict[Value, int]) -> int:
-    """Elements that are followed of the results of a node; 0 as soon as one of its operands is not followed."""
+    """Number of followed elements of a node's results; 0 if one of its operands is not followed."""
     found = []
     for value in node.inputs:
         if value is not None:
@@ -68,31 +68,31 @@ def _followed_by(node: Node, sizes: dict[Value, int]) -> int:
 
 
 _LONG = 1 << 20
-"""Vectors above this length are no shapes, and following one takes seconds."""
+"""Vectors longer than this are no shapes, and following one takes seconds."""
 
 _TOLD_A_SIZE = frozenset({
     "AffineGrid", "BlackmanWindow", "CenterCropPad", "ConstantOfShape", "Expand", "HammingWindow", "HannWindow",
     "MaxUnpool", "OneHot", "Pad", "Range", "Reshape", "Resize", "Tile", "Upsample",
 })  # fmt: skip
-"""Operators with operands, or an attribute before they had these, that say how long the result is."""
+"""Operators with operands, or in older opsets an attribute, that state the size of the result."""
 
 
 _GROWING = frozenset({"ConstantOfShape", "Expand", "Tile"})
-"""Those whose result is as large as all the sizes together say; flattened, it is one vector."""
+"""Operators whose result has the product of the sizes as number of elements; flattened, it is one vector."""
 
 
 def longest_vector(model: Model) -> int:
-    """How long vectors may be: their elements are followed anew by each operator, and take 150 bytes each time."""
+    """The longest vector allowed: each operator follows its elements anew, at 150 bytes each."""
     followers = sum([node.op in FOLLOWERS for node in model.nodes()])
     return max(_NO_SHAPE, _LONG // max(followers, 1))
 
 
 _NO_SHAPE = 64
-"""Shapes are never longer, so vectors up to this length are followed in models of any size."""
+"""Shapes are never longer, so vectors up to this length are allowed in models of any size."""
 
 
 def _length(shape: Sequence[object] | None) -> int:
-    """The length of a vector; 0 where it is not known, or not a vector's."""
+    """The length of a vector; 0 if it is unknown, or the shape is not a vector's."""
     return shape[0] if shape is not None and len(shape) == 1 and isinstance(shape[0], int) else 0
 
 
@@ -100,7 +100,7 @@ _MAKES_VECTORS = frozenset({"ConstantOfShape", "Expand", "Reshape", "Tile"})
 
 
 def _told_length(node: Node) -> float:
-    """The length of a vector that a constant operand of one element states."""
+    """The length of a vector stated by a constant operand of one element; 0 if there is none."""
     value = node.inputs[-1] if node.inputs and node.op in _MAKES_VECTORS else None
     array = value.const(8) if value is not None else None
     return max(_sizes(array), default=0) if array is not None and array.size == 1 and array.dtype.kind in "iu" else 0
@@ -109,17 +109,17 @@ def _told_length(node: Node) -> float:
 FOLLOWERS = frozenset({
     "Add", "Cast", "Concat", "Gather", "Mul", "Size", "Slice", "Squeeze", "Sub", "Unsqueeze",
 })  # fmt: skip
-"""Operators that data propagation follows, whatever the element type."""
+"""Operators that data propagation follows, for any element type."""
 
 DEEPEST = 32
-"""How many operators back a size is looked for."""
+"""Most operators through which a size is traced."""
 
 WRONG_SLICE = 10
-"""At this opset the standard's inference gives parts of axes of a name that very name."""
+"""At this opset the standard's inference gives the slice of a symbolic axis the same symbol."""
 
 
 def is_of_shape(node: Node) -> bool:
-    """Whether a `Slice` takes a part of a shape, whose contents inference follows."""
+    """Whether a `Slice` selects a part of a shape, whose contents inference follows."""
     for _ in range(DEEPEST):
         value = node.input(0)
         if value is None or value.producer is None or value.producer.op not in (*FOLLOWERS, "Shape"):
@@ -133,15 +133,15 @@ def is_of_shape(node: Node) -> bool:
 def may_make_vectors(model: Model) -> bool:
     """Whether a vector may become long: then lengths are inferred before contents are followed.
 
-    It may wherever an operator is not known to give vectors no longer than its operands are, or than its bounded
-    attributes and constant operands say. Arithmetic on a few numbers as a row and as a column makes many, too, and a
-    reshape makes one vector of them.
+    That is possible unless all operators are known to produce vectors no longer than their operands, or than their
+    bounded attributes and constant operands. Broadcasting a row against a column also multiplies elements, which a
+    reshape may flatten to one vector.
     """
     limit = longest_vector(model)
     if any(dim > limit for value in model.graph.inputs for dim in value.shape or () if isinstance(dim, int)):
         return True
     bounds: dict[Value, float] = {}
-    for node in model.nodes():  # noqa: SIM110 -- nearly all operators are turned down by the first look
+    for node in model.nodes():  # noqa: SIM110 -- nearly all operators are ruled out by the first test
         if node.op not in NEVER_LONGER and _may_lengthen(node, bounds, limit):
             return True
     return False
@@ -160,12 +160,12 @@ def _may_lengthen(node: Node, bounds: dict[Value, float], limit: int) -> bool:
 
 
 def _is_small(value: Value, limit: int, *, declared: bool) -> bool:
-    """Whether no dimension is above a limit, as inferred before.
+    """Whether no dimension of the previously inferred shape exceeds a limit.
 
     Args:
         value: the value.
         limit: the limit.
-        declared: whether inference knows of it what is declared, nothing else.
+        declared: whether inference uses its declared type only.
     """
     shape = value.shape
     if shape is None:
@@ -191,12 +191,12 @@ def _may_flatten(node: Node) -> bool:
 
 
 def follows_long_vectors(graph: onnx.GraphProto, limit: int, outer: Collection[str] = ()) -> bool:
-    """Whether an operator that data propagation follows reads a vector above a length, in a graph with its shapes.
+    """Whether an operator that data propagation follows reads a vector above a length, in a graph with shapes.
 
     Args:
         graph: the graph.
         limit: the length.
-        outer: long vectors of the graphs around it.
+        outer: long vectors of the enclosing graphs.
     """
     long = set(outer)
     for info in (*graph.value_info, *graph.input, *graph.output):
@@ -209,19 +209,19 @@ def follows_long_vectors(graph: onnx.GraphProto, limit: int, outer: Collection[s
 
 
 _WIDE = 1 << 12
-"""Sizes from which on a product of two makes a vector that is no shape."""
+"""Sizes from which on the product of two is too long for a shape."""
 
 _FLATTENING = frozenset({"Flatten", "Reshape", "Squeeze"})
 
 
 def may_follow_products(model: Model, graph: onnx.GraphProto) -> bool:
-    """Whether vectors of unknown length are followed that may be flattened products of large computed sizes.
+    """Whether followed vectors of unknown length may be flattened tensors with a product of large computed sizes.
 
-    Where a size is computed, only contents tell how long a vector of all the elements is, so that it is too late then.
+    If sizes are computed, the length of a flattened tensor is known only after contents are followed: too late.
 
     Args:
         model: the model.
-        graph: its graph with the lengths that are known without contents.
+        graph: its graph with the lengths inferred without contents.
     """
     bounds: dict[Value, float] = {}
     types = {info.name: info.type.tensor_type for info in (*graph.value_info, *graph.output)}
@@ -236,7 +236,7 @@ def may_follow_products(model: Model, graph: onnx.GraphProto) -> bool:
 
 
 def _is_constant(node: Node) -> bool:
-    """Whether the operand that states the size is constant, so that no contents are needed to know it."""
+    """Whether the operand that states the size is constant, so that it is known without following contents."""
     value = node.inputs[-1] if node.inputs else None
     return value is not None and value.is_const
 
@@ -247,7 +247,7 @@ def _is_unknown_vector(tensor: onnx.TypeProto.Tensor) -> bool:
 
 
 def _largest(value: Value | None, known: dict[Value, float], depth: int = 0) -> float:
-    """A bound of the numbers that propagation would compute from constants and fixed shapes; 0 where there is none."""
+    """An upper bound of the numbers that propagation would compute from constants and fixed shapes; 0 if unknown."""
     if value is None or depth > DEEPEST:
         return 0
     if value not in known:
@@ -307,6 +307,6 @@ def _followed(value: Value, sizes: dict[Value, int]) -> int:
         tensor = value.constant_tensor
         if tensor is None or (tensor.nbytes > KEPT_BYTES and len(tensor.dims) != 1):
             return 0
-        # Of a long vector only the length is followed, which takes less.
+        # For a long vector only the length is followed, which costs less.
         size = tensor.numel if tensor.nbytes <= KEPT_BYTES else tensor.numel // 16
     return size

@@ -1,8 +1,8 @@
-"""What may be merged, removed or computed ahead: one list for folding, common subexpressions and dead code.
+"""Purity: which nodes may be merged, removed or folded; shared by folding, common subexpressions and dead code.
 
-An operator that this module does not know is *opaque*: a custom operator may print, count or talk to a device, so it
-is never merged, removed or folded. A call of a model-local function is as pure as its body; whatever has subgraphs is
-as pure as the worst node inside.
+An operator that this module does not know is *opaque*: a custom operator may print, count or access a device, so it is
+never merged, removed or folded. A call of a model-local function is as pure as its body; a node with subgraphs is as
+pure as the least pure node inside.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _MICROSOFT = frozenset({
     "ScaledSiLU", "SkipGroupNorm", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
     "SparseToDenseMatMul", "Tokenizer", "TransposeMatMul", "Trilu", "UnfoldTensor", "Unique", "WordConvEmbedding",
 })  # fmt: skip
-"""Contrib operators that only compute. Those that draw random numbers, write into a cache that their caller shares
-(paged and grouped attention) or hold compiled code are left out, and so is every name not known here."""
+"""Pure contrib operators. Operators that draw random numbers, write into a cache that their caller shares (paged and
+grouped attention) or hold compiled code are not listed, nor are unknown ones."""
 
 _NCHWC = frozenset({
     "AveragePool", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "ReorderInput", "ReorderOutput", "Upsample",
@@ -51,31 +51,31 @@ QDQ = frozenset({
     "QuantizeLinear", "DequantizeLinear", "com.microsoft::QuantizeLinear", "com.microsoft::DequantizeLinear",
     "DynamicQuantizeLinear",
 })  # fmt: skip
-"""Operators that a quantized model keeps, whatever their inputs: runtimes look for them. But a weight that is
-quantized is a constant of a narrower type, and smaller."""
+"""Operators that a quantized model keeps, even with constant inputs, since runtimes match them. Quantizing a weight,
+however, is folded: the result is smaller."""
 
 _STORED = frozenset({
     TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto.INT16, TensorProto.UINT4, TensorProto.INT4,
     *FLOAT8_TYPES,
 })  # fmt: skip
-"""What weights are quantized to."""
+"""Element types of quantized weights."""
 
 _NOT_TENSORS = frozenset({
     "ConcatFromSequence", "ImageDecoder", "Optional", "OptionalGetElement", "OptionalHasElement", "SequenceAt",
     "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "SplitToSequence",
     "ai.onnx.ml::CastMap", "ai.onnx.ml::DictVectorizer", "ai.onnx.ml::ZipMap",
 })  # fmt: skip
-"""Operators that read or write something other than tensors."""
+"""Operators that read or write values other than tensors."""
 
 _answers: WeakKeyDictionary[Model, dict[tuple[str, Callable[[Node], bool]], bool]] = WeakKeyDictionary()
-"""Per model, what is known of its functions. Rewrites never make a body less pure, so an old answer stays safe."""
+"""Cached answers about the functions of each model. Rewrites never make a body less pure, so they stay safe."""
 
 
 def is_deterministic(node: Node) -> bool:
-    """Whether equal inputs give equal outputs, so that two such nodes may become one.
+    """Whether equal inputs give equal outputs, so that two such nodes may be merged.
 
     Args:
-        node: any node; its subgraphs and the functions it calls are looked into.
+        node: any node; its subgraphs and called functions are checked too.
     """
     if not _is_known(node) or _draws(node):
         return False
@@ -83,14 +83,14 @@ def is_deterministic(node: Node) -> bool:
 
 
 def has_side_effects(node: Node) -> bool:
-    """Whether running the node may do more than compute its outputs; unknown operators are taken to."""
+    """Whether running the node may have side effects; unknown operators are assumed to have some."""
     return not is_removable(node)
 
 
 def is_removable(node: Node) -> bool:
-    """Whether the node may go when nothing reads its outputs.
+    """Whether the node may be removed if its outputs are unused.
 
-    Random operators may; operators that are not known may not.
+    Random operators may; unknown operators may not.
     """
     if not _is_known(node):
         return False
@@ -100,7 +100,7 @@ def is_removable(node: Node) -> bool:
 
 
 def may_fold(node: Node, *, qdq: bool = False) -> bool:
-    """Whether the node may be computed ahead when all its inputs are constant.
+    """Whether the node may be folded if all its inputs are constant.
 
     Args:
         node: the node.
@@ -110,13 +110,13 @@ def may_fold(node: Node, *, qdq: bool = False) -> bool:
 
 
 def malformed() -> Decline:
-    """The reason why nothing is done with a node that the standard says nothing about."""
+    """The reason to decline a malformed node, which the standard does not define."""
     reason = "an attribute has the wrong type, counts less than one, or is no flag of 0 or 1"
     return Decline("it is malformed ({})", reason)
 
 
 def why_not_fold(node: Node, *, qdq: bool = False) -> Decline | None:
-    """The reason why a node is never computed ahead, None when it may be.
+    """The reason why a node is never folded, None if it may be.
 
     Args:
         node: the node.
@@ -142,7 +142,7 @@ def why_not_fold(node: Node, *, qdq: bool = False) -> Decline | None:
 
 
 def _quantizes_weights(node: Node) -> bool:
-    """Whether the node is a standard QuantizeLinear, or DynamicQuantizeLinear, to a type that weights are stored in."""
+    """Whether the node is a standard QuantizeLinear, or DynamicQuantizeLinear, to an element type of weights."""
     if node.op != "QuantizeLinear":
         return node.op == "DynamicQuantizeLinear"
     zero = node.input(2)
@@ -151,7 +151,7 @@ def _quantizes_weights(node: Node) -> bool:
 
 
 def _is_known(node: Node) -> bool:
-    """Whether what the operator does is known: a standard one, a contrib one, or a function of the model."""
+    """Whether the operator is known: standard, contrib, or a function of the model."""
     if node.op[:5] == "call ":
         return True
     domain = node.domain
@@ -170,7 +170,7 @@ def _draws(node: Node) -> bool:
 
 
 def _may_train(node: Node) -> bool:
-    """Whether a Dropout may be in training mode, where it drops at random."""
+    """Whether a Dropout may be in training mode, in which it is random."""
     opset = node.graph.opset()
     if opset < 7:
         return bool(node.op != "Dropout" or not node.attr("is_test", 0))
@@ -186,7 +186,7 @@ def _inside(node: Node) -> list[Node]:
 
 
 def body_is(node: Node, check: Callable[[Node], bool]) -> bool:
-    """Whether all nodes of the function that `node` calls pass a check; True when it calls none."""
+    """Whether all nodes of the function that `node` calls pass a check; True if it calls none."""
     if not node.op.startswith("call "):
         return True
     model = node.graph.model
@@ -194,7 +194,7 @@ def body_is(node: Node, check: Callable[[Node], bool]) -> bool:
     name = node.op.removeprefix("call ").removesuffix(":")
     known = answers.get((name, check))
     if known is None:
-        # A function that calls itself is malformed: while its own answer is not known it counts as impure.
+        # A recursive function is malformed: until its answer is known, it counts as impure.
         answers[name, check] = False
         body = next((graph for graph in model.functions if graph.name == name), None)
         known = answers[name, check] = body is not None and all(map(check, body))

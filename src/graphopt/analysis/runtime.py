@@ -1,4 +1,4 @@
-"""Running a handful of nodes on constants in ONNX Runtime."""
+"""Running a few nodes on constants in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphopt.ir.flush import emit
 from graphopt.ir.numpy_types import numpy_type
 
 _FED_FROM = 1 << 16
-"""Operands from this size on are fed as they are instead of being copied into the session's model."""
+"""Operands from this many bytes on are fed as inputs instead of being copied into the session's model."""
 
 _FEEDABLE = frozenset("fiub")
 
@@ -23,7 +23,7 @@ _WIDE: dict[int | None, int] = {
     **dict.fromkeys(FLOAT8_TYPES - {onnx.TensorProto.FLOAT8E4M3FN}, onnx.TensorProto.FLOAT),
     onnx.TensorProto.BFLOAT16: onnx.TensorProto.FLOAT,
 }  # fmt: skip
-"""Element types of which the runtime may give no results, and those that these are cast to, which hold all of them."""
+"""Element types that the runtime may not return, with wider types to which they are cast without loss."""
 
 
 def run(nodes: Sequence[Node], wanted: Sequence[Value], known: Mapping[Value, Tensor]) -> dict[Value, Tensor]:
@@ -31,13 +31,13 @@ def run(nodes: Sequence[Node], wanted: Sequence[Value], known: Mapping[Value, Te
 
     Args:
         nodes: the nodes, in order.
-        wanted: which of their outputs to return.
-        known: every value that they read and do not compute.
+        wanted: the outputs to return.
+        known: all values that they read and do not compute.
 
     Raises:
-        Exception: of whatever kind the runtime raises.
+        Exception: any exception of the runtime.
     """
-    from graphopt.system.sessions import open_session  # few models have constants that only the runtime computes
+    from graphopt.system.sessions import open_session  # few models have constants that only the runtime can compute
 
     model, feeds = _model(nodes, wanted, known)
     arrays = open_session(model).run([value.name for value in model.graph.output], feeds)
@@ -45,7 +45,7 @@ def run(nodes: Sequence[Node], wanted: Sequence[Value], known: Mapping[Value, Te
 
 
 def _tensor(value: Value, array: np.ndarray) -> Tensor:
-    """The result as a tensor of the type that the standard gives it."""
+    """The result as a tensor of its type in the standard."""
     if value.dtype is None or array.dtype.kind == "O":
         return Tensor.from_array(array, value.dtype)
     expected = numpy_type(value.dtype)
@@ -54,7 +54,7 @@ def _tensor(value: Value, array: np.ndarray) -> Tensor:
     if value.dtype in _WIDE:
         array = array.astype(expected)
     if array.dtype != expected:
-        # Before opset 10 the runtime's mask of a Dropout is boolean and the standard's is not: neither is to be had.
+        # Before opset 10 a Dropout's mask is boolean in the runtime but not in the standard: return neither.
         raise ModelError(f"{value.name} is {array.dtype} to the runtime and {expected} to the standard")
     return Tensor.from_array(array, value.dtype)
 
@@ -87,7 +87,7 @@ def _model(
 
 
 def _given(value: Value, graph: onnx.GraphProto) -> str:
-    """The name under which the runtime gives a result."""
+    """The name under which the runtime returns a result."""
     wide = _WIDE.get(value.dtype)
     if wide is None:
         return value.name

@@ -1,4 +1,4 @@
-"""Values of one name in several bodies, as in both branches of an `If`, whose contents inference mixes up."""
+"""Values of equal names in several subgraphs, such as both branches of an `If`, which inference confuses."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _FOLLOWED = frozenset({
 
 
 def names_meet(model: Model) -> bool:
-    """Whether two graphs, as the branches of an `If`, compute values of one name whose contents may be followed.
+    """Whether two graphs, such as the branches of an `If`, compute values of equal names with followed contents.
 
-    The standard's data propagation takes the contents of the one for those of the other.
+    The standard's data propagation confuses their contents.
     """
     if not model.graph.owners:
         return False
@@ -40,19 +40,19 @@ def names_meet(model: Model) -> bool:
 
 
 class NamesApart:
-    """Names of their own for what the bodies of a model compute, and the way back from them.
+    """Unique names for the values that the subgraphs of a model compute, and their inverse mapping.
 
-    They are numbers with more digits than any name of the model has letters, so that none was there before.
+    They are numbers with more digits than any name of the model has characters, so that they are new.
     """
 
     def __init__(self, graph: onnx.GraphProto) -> None:
-        """Give each value that a node of a body makes such a name, wherever the body and those inside it read it."""
+        """Rename each result of a subgraph's nodes, and all its uses in the subgraph and those nested in it."""
         self._before: dict[str, str] = {}
         self._digits = 1 + max(map(len, _names_of(graph)), default=0)
         self._nodes(graph, {})
 
     def undo(self, graph: onnx.GraphProto) -> None:
-        """Give what has such a name its former one, in a graph with its bodies."""
+        """Restore the original names in a graph and its subgraphs."""
         _rename(graph, self._before)
         for body in bodies_of(graph):
             self.undo(body)
@@ -80,7 +80,7 @@ def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
 
 
 def bodies_of(graph: onnx.GraphProto) -> list[onnx.GraphProto]:
-    """The graphs that the nodes of a graph have."""
+    """The subgraphs of a graph's nodes."""
     return [each.g for node in graph.node for each in node.attribute if each.type == onnx.AttributeProto.GRAPH]
 
 

@@ -1,6 +1,6 @@
-"""A copy of a model that weighs next to nothing: what shape inference needs, and no weights.
+"""A small copy of a model without weights, with all that shape inference needs.
 
-Built field by field, so that a model of two gigabytes is never copied.
+It is built field by field, so that a model of two gigabytes is never copied.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _KEPT_TYPES = frozenset({
     onnx.TensorProto.DOUBLE,
 })  # fmt: skip
 _KEPT_FLOATS = 64
-"""Floats up to this size do: before onnx 1.23 inference of `Range` ends the process where a constant has none."""
+"""Floats up to this many bytes keep their data: before onnx 1.23, inference of `Range` crashes on one without data."""
 
 
 class Skeleton:
-    """The stripped proto of a model, and how it maps back to the view.
+    """The stripped proto of a model.
 
     Attributes:
         proto: the stripped model.
-        seeds: outputs of operators that inference does not know, whose declared types were kept.
+        seeds: outputs of operators that inference does not know, with declared types that were kept.
     """
 
     def __init__(self, model: Model, *, output_types: bool = True, seed_dims: bool = True) -> None:
@@ -43,8 +43,8 @@ class Skeleton:
 
         Args:
             model: the model.
-            output_types: whether to state the element types of the graph outputs.
-            seed_dims: whether declared dimensions of opaque operators' outputs are kept, or only their rank.
+            output_types: whether to declare the element types of the graph outputs.
+            seed_dims: whether to keep declared dimensions of opaque operators' outputs, not only their rank.
         """
         self.proto = onnx.ModelProto(ir_version=model._proto.ir_version)
         self.seeds: list[Value] = []
@@ -57,7 +57,7 @@ class Skeleton:
             self._function(function)
         self._graph(model.graph, self.proto.graph)
         for domain in {node.domain for node in model.nodes()} - model.graph.opsets.keys():
-            # Inference refuses the whole model for an operator of a domain that is not imported.
+            # Inference rejects the whole model if a domain is not imported.
             self.proto.opset_import.add(domain=domain, version=1)
 
     def _function(self, graph: Graph) -> None:
@@ -73,7 +73,7 @@ class Skeleton:
         self._nodes(graph, target)
 
     def _graph(self, graph: Graph, target: onnx.GraphProto) -> None:
-        target.name = "graph"  # its own need not be text
+        target.name = "graph"  # its own name may not be valid text
         for value in graph.inputs:
             self._input(value, target.input.add(name=value.name), inner=graph.owner is not None)
         for value in graph.initializers:
@@ -83,7 +83,7 @@ class Skeleton:
             if value.is_const or value.is_input:
                 _strip(tensor, target.initializer.add(name=value.name))
             else:
-                # What training changes has a size, and contents that no inference may rely on.
+                # Values that training changes have a fixed size, but contents that inference must not use.
                 target.input.add(name=value.name, type=encode_type(TensorType(tensor.dtype, tensor.dims)))
         if graph.owner is not None:
             _show_captured(graph, target)
@@ -94,12 +94,12 @@ class Skeleton:
     def _input(self, value: Value, target: onnx.ValueInfoProto, *, inner: bool) -> None:
         value_type = value.type
         if inner and value_type is None:
-            # Where nothing was inferred yet, inference needs the declared element type to begin with.
+            # Without a previous inference, the declared element type is needed.
             value_type = value.declared
         if value_type is None:
             return
         if inner and isinstance(value_type, TensorType):
-            # What a body declares of its inputs is not checked by anyone, and its symbols are its own.
+            # Declared shapes of a body's inputs are checked by no runtime, and their symbols are local.
             value_type = TensorType(value_type.dtype, None)
         target.type.CopyFrom(encode_type(value_type))
 
@@ -110,7 +110,7 @@ class Skeleton:
         if value_type is None or not self._output_types:
             return
         if value.producer is None:
-            return  # inference would take what is said of the output for what is known of the input or constant
+            return  # inference would use the output's declaration as the type of the input or constant
         if isinstance(value_type, TensorType):
             value_type = TensorType(value_type.dtype, None)
         target.type.CopyFrom(encode_type(value_type))
@@ -151,7 +151,7 @@ class Skeleton:
                 target.opset_import.add(domain=_LATER, version=1)
 
     def _alike(self, node: Node) -> onnx.NodeProto | None:
-        """An operator of the standard, or a function of such, in the place of a contrib one."""
+        """A standard operator, or a function of standard operators, in place of a contrib operator."""
         body = body_alike(node)
         if body is None or len(node.outputs) != 1:
             return None
@@ -163,13 +163,13 @@ class Skeleton:
         return call
 
     def _later(self) -> None:
-        """Import the domain of functions that only inference sees."""
+        """Import the domain of functions that exist for inference only."""
         if not any(entry.domain == _LATER for entry in self.proto.opset_import):
             self.proto.ir_version = max(self.proto.ir_version, _IR_WITH_FUNCTIONS)
             self.proto.opset_import.add(domain=_LATER, version=1)
 
     def _slice_as_function(self) -> None:
-        """State the `Slice` of the next opset, as a function: inference at opset 10 lets names of sizes stay."""
+        """Add the `Slice` of the next opset as a function: inference at opset 10 keeps symbols of sliced axes."""
         if any(function.domain == _LATER and function.name == "Slice" for function in self.proto.functions):
             return
         self._later()
@@ -195,7 +195,7 @@ class Skeleton:
                 if self._choice is None:
                     self._choice = CallersChoice(node.graph.model)
                 if self._choice.sizes_any(node):
-                    # What is declared came from the default.
+                    # The declared shape came from the default.
                     value_type = TensorType(value_type.dtype, None)
                 elif not self._seed_dims:
                     value_type = TensorType(value_type.dtype, (None,) * len(shape))
@@ -218,7 +218,7 @@ class Skeleton:
 
 
 def _state_only_types(node: Node, target: onnx.GraphProto) -> None:
-    """State the element types that an operator's outputs always have: of many classical ones inference says nothing."""
+    """Declare the fixed element types of an operator's outputs, which inference omits for many `ai.onnx.ml` ones."""
     types = only_types(node.op_type, node.domain, node.graph.opset(node.domain))
     for value, dtype in zip(node.outputs, types, strict=False):
         if value is not None and dtype is not None:
@@ -226,11 +226,11 @@ def _state_only_types(node: Node, target: onnx.GraphProto) -> None:
 
 
 _CAPTURED_BYTES = 1024
-"""Constants of outer graphs are copied into each body that reads them, so less of them is."""
+"""Most bytes of a captured constant that is shown: it is copied into each subgraph that reads it."""
 
 
 def _show_captured(graph: Graph, target: onnx.GraphProto) -> None:
-    """Store small constants of outer graphs in a body that reads them: inference looks at no others' contents."""
+    """Copy small captured constants into a subgraph: inference does not read constants of enclosing graphs."""
     captured = {v: None for node in graph for v in node.inputs if v is not None and v.graph is not graph}
     for value in captured:
         tensor = value.constant_tensor
@@ -251,10 +251,10 @@ def _later_slice(node: Node) -> onnx.NodeProto:
 
 
 def is_safe(node: Node, schema: OpInfo) -> bool:
-    """Whether the standard's inference can be asked about a node: on some malformed ones it ends the process.
+    """Whether the standard's inference may be called for a node: it crashes the process on some malformed nodes.
 
-    No required operand may be missing and none too many, and no attribute that names or counts axes may be beyond
-    what any tensor has: inference reads those as 32-bit integers and takes them for positions in memory.
+    The number of operands must be valid, and attributes that name or count axes must be within the rank of any tensor:
+    inference reads them as 32-bit integers, and uses them as indices without a check.
     """
     return _has_its_operands(node, schema) and _has_real_axes(node, _axis_attributes_of(node))
 
@@ -271,7 +271,7 @@ def _has_real_axes(node: Node, names: Iterable[str]) -> bool:
 
 
 _MOST_AXES = 64
-"""No runtime knows tensors of more."""
+"""Upper bound of ranks: no runtime supports more."""
 
 _NAMING_AXES = frozenset({
     "axis", "axes", "batch_axis", "batch_dims", "perm", "scan_input_axes", "scan_output_axes", "time_axis",
@@ -291,7 +291,7 @@ def _axis_attributes(op_type: str, domain: str, version: int) -> tuple[str, ...]
 
 
 def may_be_inferred(model: Model) -> bool:
-    """Whether the standard's inference may be given a model as it is: no call or node may keep it busy or end it."""
+    """Whether the standard's inference may be run on a model as it is: no call or node makes it hang or crash."""
     if not _calls_are_few(model):
         return False
     for node in model.nodes():
@@ -304,7 +304,7 @@ def may_be_inferred(model: Model) -> bool:
 
 
 def _is_malformed(node: Node, schema: OpInfo, axes: tuple[str, ...]) -> bool:
-    """Whether inference may be led astray by a node."""
+    """Whether inference may misbehave on a node."""
     return (
         node.op.startswith("malformed ")
         or not _has_its_operands(node, schema)
@@ -316,12 +316,12 @@ def _has_its_operands(node: Node, schema: OpInfo) -> bool:
     if node.op == "GatherND" and node.attr("batch_dims", 0) < 0:
         return False
     if node.op == "Split" and node.attr("num_outputs", 0) not in (0, len(node.outputs)):
-        return False  # inference makes a list of so many sizes, and looks up that of each output in it
+        return False  # inference computes `num_outputs` sizes, and indexes them by output
     return has_its_operands(node.op, schema, node.inputs)
 
 
 def _stand_in(node: Node) -> onnx.NodeProto:
-    """An operator that inference knows nothing of, in the place of a malformed node."""
+    """An operator unknown to inference, in place of a malformed node."""
     return onnx.NodeProto(op_type="Malformed", output=["" if v is None else v.name for v in node.outputs])
 
 
@@ -330,7 +330,7 @@ def _is_graph_list(value: Any) -> bool:
 
 
 def _is_shown_as_read(node: Node) -> bool:
-    """Whether inference is given a `Constant` as it came."""
+    """Whether inference gets a `Constant` unchanged."""
     tensor = node.attrs.get("value") if node._proto is not None and not node.changed else None
     return (
         isinstance(tensor, Tensor) and tensor.source is None and node.constant_tensor() is tensor and _is_shown(tensor)
@@ -349,7 +349,7 @@ def _constant(node: Node, target: onnx.NodeProto) -> None:
 
 
 def _strip(tensor: Tensor, target: onnx.TensorProto) -> None:
-    """Type and dims of a tensor; its data only when inference may want to read it."""
+    """Copy type and dims of a tensor; its data only if inference may read it."""
     if _is_shown(tensor):
         tensor.fill(target, target.name)
         return
@@ -358,7 +358,7 @@ def _strip(tensor: Tensor, target: onnx.TensorProto) -> None:
 
 
 def _is_shown(tensor: Tensor) -> bool:
-    """Whether inference is given what a tensor holds."""
+    """Whether inference gets the data of a tensor."""
     floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
     limit = _KEPT_FLOATS if tensor.dtype in floats else KEPT_BYTES
     return tensor.dtype in _KEPT_TYPES and tensor.nbytes <= limit
@@ -368,9 +368,9 @@ _MAX_INFERRED = 100_000
 
 
 def _calls_are_few(model: Model) -> bool:
-    """Whether inference can go into the functions, which it does at every call.
+    """Whether inference can enter the functions, which it does at every call.
 
-    Functions that call each other twice make 2**40 nodes of eighty, and into one that calls itself it goes for ever.
+    Functions that call each other twice expand eighty nodes to 2**40, and recursion does not end.
     """
     if not model.functions:
         return True

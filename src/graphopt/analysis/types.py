@@ -7,7 +7,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import onnx
-from onnx.onnx_cpp2py_export import shape_inference  # what `onnx.shape_inference` calls, without what reads text
+from onnx.onnx_cpp2py_export import shape_inference  # what `onnx.shape_inference` calls, without its text parser
 
 from graphopt.analysis.doubted import STOP, stop_doubts
 from graphopt.analysis.nodes import infer_by_rules, infer_node, knows
@@ -29,27 +29,27 @@ _counters: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
 
 
 def infer_types(model: Model, data_prop: bool = True) -> None:
-    """Infer the type of every value of a model, subgraphs included, and write it to `Value.type`.
+    """Infer the type of every value of a model, including subgraphs, and write it to `Value.type`.
 
-    What is trusted, in this order:
+    Trusted sources, in this order:
 
-    * initializers and `Constant` nodes: what they hold;
-    * the declared types of the main graph's inputs, names of dimensions included: they are the contract with the
-      caller, and the runtime checks them;
-    * what the standard's inference derives from these;
-    * the declared element types of the graph outputs, and what is declared of the outputs of operators that
-      inference does not know (custom and contrib ones), since nothing else tells. When the declarations of other
-      values contradict inference, the declarations are stale: then only element type and rank of those are kept.
+    * the contents of initializers and `Constant` nodes;
+    * the declared types of the main graph's inputs, including symbols: they are the contract with the caller, and the
+      runtime checks them;
+    * types that the standard's inference derives from these;
+    * the declared element types of the graph outputs, and the declared types of outputs of operators that inference
+      does not know (custom and contrib ones), since there is no other source. If the declarations of other values
+      contradict inference, declarations are stale: then only element type and rank of the latter are kept.
 
-    Everything else that is declared (`value_info`, shapes of outputs and of the inputs of bodies) is often wrong or
-    left over, is checked by no runtime, and is not used. A value that cannot be inferred has type None afterwards.
-    Values of model-local functions have no types, for each call has its own.
+    All other declarations (`value_info`, shapes of outputs and of the inputs of bodies) are often wrong or stale,
+    checked by no runtime, and not used. A value that cannot be inferred has type None afterwards. Values of model-local
+    functions have no types, since each call has its own.
 
     Unknown dimensions that are equal by construction share a generated name (`unk__12`), never used again.
 
     Args:
         model: the model; only `Value.type` changes.
-        data_prop: follow the contents of small integer tensors too.
+        data_prop: whether to follow the contents of small integer tensors too.
     """
     check_unsealed("types")
     ops = {node.op for node in model.nodes()}
@@ -77,14 +77,14 @@ def infer_types(model: Model, data_prop: bool = True) -> None:
     if behind or model.opset() >= _BROADCASTING:
         _infer_further(writer.left)
     if "Loop" in ops:
-        # The standard's inference knows no shape of what a loop carries.
+        # The standard's inference does not infer shapes of loop-carried values.
         ShapeAnalysis(model, zero_sizes=True).refine()
 
 
 def _forget(model: Model) -> None:
-    """Drop what rules of our own told earlier of operators that inference does not know, and tell again.
+    """Drop types that our own rules derived earlier for operators that inference does not know, to derive them again.
 
-    The names that sizes were given are those of an earlier inference: nothing else would have them now.
+    Their generated symbols are from an earlier inference, and no other value would have them now.
     """
     for node in model.nodes():
         if not knows(node.op) or not any(map(_has_given_names, node.results)):
@@ -99,13 +99,13 @@ def _has_given_names(value: Value) -> bool:
 
 
 _BROADCASTING = 7
-"""The first opset whose operators broadcast as our rules of shapes do."""
+"""The first opset whose operators broadcast like our shape rules."""
 _MOST_ROUNDS = 16
-"""How often what is in doubt is taken back; what followed from it seldom brings forth more."""
+"""Most rounds of removing doubtful shapes; removing their consequences seldom reveals more."""
 
 
 def _infer(model: Model, skeleton: Skeleton, data_prop: bool) -> onnx.ModelProto | None:
-    """The inferred model, or None when inference gives up on the whole of it."""
+    """The inferred model, or None if inference fails on the whole model."""
     try:
         apart = data_prop and names_meet(model)
         for _ in range(_MOST_ROUNDS):
@@ -114,7 +114,7 @@ def _infer(model: Model, skeleton: Skeleton, data_prop: bool) -> onnx.ModelProto
                 return result
         return None
     except Exception:
-        # The C++ side raises whatever it likes: InferenceError, RuntimeError, ValidationError, IndexError.
+        # The C++ side raises many types: InferenceError, RuntimeError, ValidationError, IndexError.
         return None
 
 
@@ -123,7 +123,7 @@ def _inferred(proto: onnx.ModelProto, data_prop: bool) -> onnx.ModelProto:
 
 
 def _inferred_apart(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """With contents, of bodies whose values share names."""
+    """Infer with contents a model whose subgraphs share names of values."""
     asked = onnx.ModelProto()
     asked.CopyFrom(proto)
     names = NamesApart(asked.graph)
@@ -133,7 +133,7 @@ def _inferred_apart(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _infer_each(graph: Graph) -> None:
-    """Node by node, where inference gave up on the model because of a single malformed node."""
+    """Infer node by node, if inference failed on the model because of a single malformed node."""
     for node in graph:
         for value, value_type in zip(node.outputs, infer_node(node), strict=True):
             if value is not None and value_type is not None:
@@ -143,14 +143,14 @@ def _infer_each(graph: Graph) -> None:
 
 
 def _infer_further(nodes: Iterable[Node]) -> None:
-    """Fill in what the standard's inference left open and our own rules know.
+    """Complete the standard's inference by our own rules.
 
-    That is asked of every model, whatever operators are in it: a pass that brings another operator in is not to make
-    more known of nodes far from it. What reads anything that is found is put to the standard's inference, and so it is
-    where of its results only the rank was known.
+    This runs for every model, whatever its operators are, so that a pass that adds an operator does not refine types of
+    unrelated nodes. The standard's inference is called again for readers of values that are found, including readers
+    of whose results only the rank was known.
 
     Args:
-        nodes: those of which inference left a shape open.
+        nodes: the nodes for which inference left a shape unknown.
     """
     found: dict[Value, None] = {}
     for node in nodes:
@@ -160,13 +160,13 @@ def _infer_further(nodes: Iterable[Node]) -> None:
                 value.type = value_type
                 found[value] = None
     told = list(found)
-    for value in told:  # those that are told of below come behind them
+    for value in told:  # the loop appends to the list
         for reader in value.users:
             told += _told_by(reader)
 
 
 def _told_by(node: Node) -> list[Value]:
-    """The results of which a node tells sizes, where inference knew the rank alone; they are known from now on."""
+    """Infer a node's results again, refine unknown sizes, and return the refined results."""
     if all(each.shape is None or all(map(is_told, each.shape)) for each in node.results):
         return []
     told = []
@@ -185,7 +185,7 @@ def _told_by(node: Node) -> list[Value]:
 
 
 def _stale(graph: Graph, result: onnx.GraphProto) -> bool:
-    """Whether the shape declared of some inferred value contradicts inference."""
+    """Whether the declared shape of some value contradicts inference."""
     values = graph.values
     for info in (*result.value_info, *result.output):
         value = values.get(info.name)
@@ -206,11 +206,11 @@ def _differ(a: TensorType, b: TensorType) -> bool:
 
 
 class _Writer:
-    """Brings inferred types back to the values, under dimension names that no earlier run gave out.
+    """Writes inferred types to the values, with generated symbols that no earlier run used.
 
     Attributes:
-        left: the nodes with results of which not even the rank was inferred, those of functions excepted; those of
-            subgraphs before the node that has them.
+        left: the nodes with results whose shape was not inferred, except those of functions; nodes of subgraphs
+            precede their owner.
     """
 
     def __init__(self, model: Model, seeds: Iterable[Value]) -> None:
@@ -270,7 +270,7 @@ class _Writer:
             value.type = None
 
     def _decode(self, proto: onnx.TypeProto) -> ValueType | None:
-        """Most types are never asked for, so each is decoded when it is; equal ones are one object."""
+        """Decode a type on first use, since most are never used; equal types are one object."""
         key = proto.SerializeToString()
         found = self.decoded.get(key)
         if found is None:

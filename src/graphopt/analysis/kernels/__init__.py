@@ -1,7 +1,7 @@
-"""Operators in NumPy: data movement on any element type, arithmetic on integers and booleans.
+"""NumPy kernels: data movement on any element type, arithmetic on integers and booleans.
 
-A kernel computes exactly what the standard says, bit by bit, or raises `Unsupported`: it never guesses. Movement
-kernels also take arrays of Python objects, so that symbolic contents move like numbers do.
+A kernel computes the result of the standard bit for bit, or raises `Unsupported`: it never guesses. Movement kernels
+also accept arrays of Python objects, so that symbolic contents move like numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from graphopt.analysis.kernels.movement import MOVEMENT
 from graphopt.ir import Node
 
 KERNELS: dict[str, Kernel] = {**MOVEMENT, **ARITHMETIC}
-"""Every operator that NumPy can compute, by `Node.op`."""
+"""The kernels, by `Node.op`."""
 
 __all__ = ["KERNELS", "MOVEMENT", "Array", "Kernel", "Unsupported", "run_kernel"]
 
@@ -27,10 +27,10 @@ def run_kernel(node: Node, args: Sequence[Array | None]) -> list[Array]:
 
     Args:
         node: the node.
-        args: its inputs, None where one is left out.
+        args: its inputs, None for omitted ones.
 
     Returns:
-        One array for each output that the node has.
+        One array per output of the node.
 
     Raises:
         Unsupported: there is no kernel for the operator, its version or these element types, or the inputs are
@@ -43,7 +43,7 @@ def run_kernel(node: Node, args: Sequence[Array | None]) -> list[Array]:
         if node.op in MOVEMENT:
             result = kernel(node, list(args))
         else:
-            # What overflows does so as in the runtime; setting this is dear, so it is not done for mere movement.
+            # Integers wrap as in the runtime. Entering `errstate` is slow, so movement kernels run without it.
             with np.errstate(all="ignore"):
                 result = kernel(node, list(args))
     except BROKEN as error:

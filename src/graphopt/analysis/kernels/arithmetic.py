@@ -1,4 +1,4 @@
-"""Kernels that compute on integers and booleans, where NumPy and every runtime agree to the last bit."""
+"""Kernels that compute on integers and booleans, where NumPy and every runtime agree bit for bit."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _div(node: Node, args: Args) -> Array:
     a, b = need(args, 0), need(args, 1)
     _divisor(a, b)
     quotient = np.floor_divide(a, b)
-    # The standard truncates where NumPy rounds down: one more, where the signs differ and there is a rest.
+    # The standard truncates, NumPy rounds down: add 1 if the signs differ and there is a remainder.
     up = (quotient * b != a) & ((a < 0) != (b < 0))
     return np.asarray(quotient + up.astype(a.dtype), a.dtype)
 
@@ -137,14 +137,14 @@ def _clip(node: Node, args: Args) -> Array:
 
 
 def cast_is_exact(source: Any, target: int) -> bool:
-    """Whether NumPy's conversion from a type is the standard's for every value.
+    """Whether NumPy's conversion from a type equals the standard's for every value.
 
-    Float to integer is not: what does not fit is undefined. Neither is a conversion of doubles to a narrow float, which
-    runtimes do in two steps. To ONNX Runtime the negative zero of 8 bits is true.
+    Float to integer does not: out-of-range values are undefined. Neither does double to a narrow float, which runtimes
+    convert in two steps. In ONNX Runtime, the negative zero of an 8-bit float is true.
     """
     kind = np.dtype(source).kind
     if np.dtype(source).isbuiltin != 1:
-        return False  # one of these, float8e5m2, says that it is a float like the others
+        return False  # one of these, float8e5m2, has the kind of ordinary floats
     if target == TensorProto.BOOL:
         return kind in "iubf"
     if kind not in "iub":
@@ -163,7 +163,7 @@ _INTEGERS = {
 
 
 def convert(array: Array, target: int) -> Array:
-    """The array in another element type.
+    """Convert an array to another element type.
 
     Raises:
         Unsupported: NumPy might convert differently from the runtime.
@@ -174,11 +174,11 @@ def convert(array: Array, target: int) -> Array:
 
 
 def _are_within(array: Array, target: int) -> bool:
-    """Whether all are floats that a type of integers has room for once they are cut off towards zero."""
+    """Whether all floats, truncated towards zero, are in the range of an integer type."""
     if target not in _INTEGERS or array.dtype.kind != "f" or array.dtype.isbuiltin != 1:
         return False
     limits, whole = np.iinfo(numpy_type(target)), np.trunc(array.astype(np.float64))
-    return bool(np.all((whole >= float(limits.min)) & (whole < float(limits.max + 1))))  # both are powers of two, or 0
+    return bool(np.all((whole >= float(limits.min)) & (whole < float(limits.max + 1))))  # powers of two, or 0
 
 
 def _cast(node: Node, args: Args) -> Array:
@@ -191,7 +191,7 @@ def _cast_like(node: Node, args: Args) -> Array:
 
 
 def reduced_axes(node: Node, args: Args, rank: int) -> list[int] | None:
-    """The axes that a reduction works on; None when it is the identity.
+    """The axes of a reduction; None if it is the identity.
 
     Raises:
         Unsupported: they are symbolic or do not exist.
@@ -203,9 +203,9 @@ def reduced_axes(node: Node, args: Args, rank: int) -> list[int] | None:
 
 
 def _fits(ufunc: Any, data: Array, axes: tuple[int, ...]) -> None:
-    """Refuse sums and products that may overflow on the way: the standard wraps them, the runtime saturates."""
+    """Reject sums and products whose partial results may overflow: the standard wraps them, the runtime saturates."""
     bound = ufunc.reduce(np.abs(data.astype(np.float64)), axis=axes)
-    if not np.all(bound < min(2.0**53, float(np.iinfo(data.dtype).max))):  # it may be NaN
+    if not np.all(bound < min(2.0**53, float(np.iinfo(data.dtype).max))):  # the bound may be NaN
         raise Unsupported("the result may overflow")
 
 
@@ -218,7 +218,7 @@ def _reduce(ufunc: Any, empty: bool) -> Kernel:
         if axes is None:
             return data
         if not data.size:
-            # The runtime passes over negative axes of an empty tensor.
+            # The runtime ignores negative axes of an empty tensor.
             if not empty or min(ints(node, args, "axes") or [0]) < 0:
                 raise Unsupported("reduction of nothing")
         elif empty and data.dtype != object:
@@ -252,7 +252,7 @@ def _cumsum(node: Node, args: Args) -> Array:
 
 
 def _resize(node: Node, args: Args) -> Array:
-    """An image of equal pixels, such as a mask that is all ones: whichever is the nearest."""
+    """Resize an image of equal pixels, such as a mask of ones: all nearest pixels are the same."""
     data, target = need(args, 0), plain_ints(need(args, 3))
     told = [node.attr(name, usual) for name, usual in _USUAL_RESIZE.items()]
     if told != list(_USUAL_RESIZE.values()) or "axes" in node.attrs or len(target) != data.ndim or min(target) < 1:

@@ -1,4 +1,4 @@
-"""What all NumPy kernels share: their signature, the way they decline, and operands that changed places over time."""
+"""Shared by all NumPy kernels: their signature, `Unsupported`, and operands that vary over opsets."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Unsupported(Exception):  # noqa: N818 - an answer, not an error
 
 
 def need(args: list[Array | None], index: int) -> Array:
-    """The operand at a position.
+    """The operand at an index.
 
     Raises:
-        Unsupported: it is left out.
+        Unsupported: it is omitted.
     """
     value = args[index] if index < len(args) else None
     if value is None:
@@ -30,12 +30,12 @@ def need(args: list[Array | None], index: int) -> Array:
 
 
 def given(args: list[Array | None], index: int) -> Array | None:
-    """The operand at a position, None when left out."""
+    """The operand at an index, None if it is omitted."""
     return args[index] if index < len(args) else None
 
 
 def ints(node: Node, args: list[Array | None], name: str) -> list[int] | None:
-    """A list of integers, like axes or pads, whether it is an attribute or an input at this opset.
+    """A list of integers, like axes or pads, from an attribute or an input, depending on the opset.
 
     Raises:
         Unsupported: it is an input whose elements are not plain integers.
@@ -75,7 +75,7 @@ def normal_axes(axes: list[int], rank: int) -> list[int]:
     """Axes counted from the front.
 
     Raises:
-        Unsupported: one does not exist or is given twice.
+        Unsupported: one does not exist or is repeated.
     """
     normal = [normal_axis(axis, rank) for axis in axes]
     if len(set(normal)) != len(normal):
@@ -84,7 +84,7 @@ def normal_axes(axes: list[int], rank: int) -> list[int]:
 
 
 def box(result: Any, dtype: Any) -> Array:
-    """The result as an array: NumPy gives a bare element where the result has rank 0."""
+    """The result as an array: NumPy returns a scalar for rank 0."""
     if isinstance(result, np.ndarray):
         return result
     array = np.empty((), dtype)

@@ -1,4 +1,4 @@
-"""Kernels that move data and never look at it: exact for every element type."""
+"""Kernels that move data without reading it: exact for every element type."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def _identity(node: Node, args: Args) -> Array:
 
 
 def reshape_dims(target: list[int], source: tuple[int, ...], allow_zero: bool) -> list[int]:
-    """The dimensions that `Reshape` gives.
+    """The dimensions of the result of `Reshape`.
 
     Raises:
-        Unsupported: the target does not fit.
+        Unsupported: the target is invalid.
     """
     if not allow_zero:
         if any(d == 0 and i >= len(source) for i, d in enumerate(target)):
@@ -107,8 +107,8 @@ def slice_bounds(start: int, end: int, step: int, dim: int) -> slice:
     """One axis of ONNX's `Slice` as a Python slice.
 
     Raises:
-        Unsupported: the step is 0, or the standard and ONNX Runtime differ: to the latter, the largest integer as the
-            end of a backward slice means "as far as it goes".
+        Unsupported: the step is 0, or the standard and ONNX Runtime differ: in the latter, the largest integer as the
+            end of a backward slice means the start of the axis.
     """
     if step == 0 or (step < 0 and end in _NO_END):
         raise Unsupported(f"step {step} up to {end}")
@@ -119,7 +119,7 @@ def slice_bounds(start: int, end: int, step: int, dim: int) -> slice:
 
 
 def slice_operands(node: Node, args: Args) -> tuple[list[int], list[int], list[int] | None, list[int] | None]:
-    """Starts, ends, axes and steps of a `Slice`, wherever its version has them.
+    """Starts, ends, axes and steps of a `Slice`, from attributes or inputs.
 
     Raises:
         Unsupported: they are missing, symbolic or of different lengths.
@@ -188,7 +188,7 @@ def _concat(node: Node, args: Args) -> Array:
 
 
 def split_sizes(node: Node, args: Args, dim: int) -> list[int]:
-    """The sizes that a `Split` gives its outputs.
+    """The sizes of the outputs of a `Split`.
 
     Raises:
         Unsupported: they do not add up.
@@ -230,7 +230,7 @@ def _tile(node: Node, args: Args) -> Array:
 
 
 def pad_operands(node: Node, args: Args, rank: int) -> list[tuple[int, int]]:
-    """How much a `Pad` adds before and after each axis; negative to take away.
+    """The elements that a `Pad` adds at the start and end of each axis; negative numbers remove elements.
 
     Raises:
         Unsupported: the pads do not fit the rank.
@@ -263,7 +263,7 @@ def _pad(node: Node, args: Args) -> Array:
 
 
 def shape_slice(node: Node, rank: int) -> slice:
-    """The part of the shape that a `Shape` node puts out."""
+    """The part of the shape that a `Shape` node returns."""
     start, end = node.attr("start", 0), node.attr("end", rank)
     start = min(max(start + rank if start < 0 else start, 0), rank)
     end = min(max(end + rank if end < 0 else end, 0), rank)

@@ -1,4 +1,4 @@
-"""Symbolic shapes: sizes as expressions over symbols, followed through a whole model."""
+"""Symbolic shapes: sizes as expressions over symbols, propagated through a whole model."""
 
 from graphopt.analysis.shapes import contrib, control, data, elementwise, linear, models, movement, reduce, sequence
 from graphopt.analysis.shapes.dim import Atom, Expr, Size, Symbols, at_least, bounds, divide, equal, less

@@ -1,4 +1,4 @@
-"""Output shapes of ONNX Runtime's own operators that the standard's inference knows nothing of."""
+"""Output shapes of ONNX Runtime's own operators, which the standard's inference does not know."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _rows(analysis: ShapeAnalysis, node: Node) -> Shape:
 
 
 def _attention(analysis: ShapeAnalysis, node: Node) -> list[Shape | None]:
-    """Rows of as many numbers as there are in the values, which are a third of the weights unless it is said."""
+    """Rows as long as those of the values, a third of the weights' columns unless stated."""
     batch, rows, _ = _rows(analysis, node)
     sizes, weights = node.attr("qkv_hidden_sizes"), analysis.need(node, 1)
     if sizes:
@@ -33,7 +33,7 @@ def _attention(analysis: ShapeAnalysis, node: Node) -> list[Shape | None]:
 
 
 def _multi_head_attention(analysis: ShapeAnalysis, node: Node) -> list[Shape | None]:
-    """Rows of the query, of as many numbers as there are in the values."""
+    """The rows of the query, with the length of the values' rows."""
     batch, rows, _ = _rows(analysis, node)
     if len(node.inputs) < _ROWS or node.input(2) is None:
         raise Unsupported("packed operands")
@@ -46,7 +46,7 @@ def _multi_head_attention(analysis: ShapeAnalysis, node: Node) -> list[Shape | N
 
 
 def _grouped_attention(analysis: ShapeAnalysis, node: Node) -> list[Shape | None]:
-    """Rows of the query, whose heads have those of keys and values behind them where these are not given."""
+    """The rows of the query, which also contain the heads of keys and values if these are omitted."""
     batch, rows, joined = _rows(analysis, node)
     if node.input(1) is not None:
         return [(batch, rows, joined)]
@@ -58,14 +58,14 @@ def _grouped_attention(analysis: ShapeAnalysis, node: Node) -> list[Shape | None
 
 
 def _embedded(analysis: ShapeAnalysis, node: Node) -> list[Shape | None]:
-    """A row for each word, and the sums that were normalized; the index of the mask has two forms."""
+    """A row per word, and the sums before normalization; the mask index has two forms."""
     words, table = analysis.need(node, 0), analysis.need(node, 2)
     rows = (*words, *table[1:])
     return [rows, None, rows]
 
 
 def _gathered_blocks(analysis: ShapeAnalysis, node: Node) -> Shape:
-    """Slices of a table of integers; of those that are packed into bytes there are more than bytes."""
+    """Slices of a table of integers; if these are packed into bytes, there are more elements than bytes."""
     table, taken = analysis.need(node, 0), analysis.need(node, 1)
     axis, packed = node.attr("gather_axis", 0), node.operand(0).dtype == TensorProto.UINT8
     if not -len(table) <= axis < len(table):
@@ -77,7 +77,7 @@ def _gathered_blocks(analysis: ShapeAnalysis, node: Node) -> Shape:
 
 
 def _product_of_bits(analysis: ShapeAnalysis, node: Node) -> Shape:
-    """A product with weights of few bits, whose outputs are an attribute."""
+    """A product with weights of few bits, whose number of outputs is an attribute."""
     outputs = node.attr("N")
     if not isinstance(outputs, int):
         raise Unsupported("outputs that are not stated")

@@ -1,4 +1,4 @@
-"""Shapes through control flow: branches are joined, loops are followed until nothing changes."""
+"""Shapes through control flow: branches are joined, loops are iterated to a fixpoint."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from graphopt.analysis.shapes.engine import Rule, Shape, ShapeAnalysis
 from graphopt.ir import Node, TensorType, Value
 
 _ROUNDS = 4
-"""How often a loop body is walked before its state counts as unknown."""
+"""Most visits of a loop body before its state counts as unknown."""
 
 _MAX_DEPTH = 2
-"""Loops nested deeper than this are walked once, with unknown state: rounds multiply."""
+"""Loops nested deeper than this are visited once, with unknown state: visits multiply."""
 
 Shapes = list[Shape | None]
 
@@ -44,14 +44,14 @@ def _if_data(analysis: ShapeAnalysis, node: Node) -> list[Array | None]:
 
 
 def _join(analysis: ShapeAnalysis, a: Shape | None, b: Shape | None) -> Shape | None:
-    """What holds for both of two shapes."""
+    """The least upper bound of two shapes: the sizes that they share, fresh symbols for others."""
     if a is None or b is None or len(a) != len(b):
         return None
     return tuple(x if x == y else analysis.fresh() for x, y in zip(a, b, strict=True))
 
 
 class _State:
-    """What is known of the values that a loop carries: shapes that every round keeps."""
+    """The known shapes of loop-carried values, which every iteration must preserve."""
 
     def __init__(self, analysis: ShapeAnalysis, shapes: Shapes) -> None:
         self.analysis = analysis
@@ -59,7 +59,7 @@ class _State:
         self.varying: set[tuple[int, int]] = set()
 
     def weaken(self, after: Sequence[Shape | None]) -> bool:
-        """Give up what a round does not keep. Returns whether something was given up."""
+        """Drop what an iteration does not preserve. Returns whether anything was dropped."""
         changed = False
         for number, (before, behind) in enumerate(zip(self.shapes, after, strict=True)):
             if before is None:
@@ -78,11 +78,11 @@ class _State:
         return changed
 
     def give_up(self) -> None:
-        """Know nothing."""
+        """Drop all shapes."""
         self.shapes = [None] * len(self.shapes)
 
     def final(self) -> Shapes:
-        """The shapes after the last round: a dimension that varies is another unknown by then."""
+        """The shapes after the last iteration: a dimension that varies gets a fresh symbol."""
         return [
             None if shape is None else tuple(
                 self.analysis.fresh() if (number, axis) in self.varying else dim for axis, dim in enumerate(shape)
@@ -95,7 +95,7 @@ def _settle(
     analysis: ShapeAnalysis, state: _State, fixed: dict[Value, Shape | None],
     carried: Sequence[Value], results: Sequence[Value],
 ) -> None:  # fmt: skip
-    """Walk a body until what is stated of its carried inputs holds for its results too."""
+    """Visit a body until the shapes of its carried inputs hold for its results too."""
     body = next(iter(fixed)).graph if fixed else carried[0].graph
     if analysis.depth >= _MAX_DEPTH:
         state.give_up()
@@ -129,7 +129,7 @@ def _loop(analysis: ShapeAnalysis, node: Node) -> Shapes:
 
 
 def _scalar_or_vector(value: Value) -> Shape:
-    """The shape of a counter or condition: the runtime passes a vector of one where the body declares that."""
+    """The shape of a counter or condition: the runtime passes a one-element vector if the body declares one."""
     declared = value.declared
     is_vector = isinstance(declared, TensorType) and declared.rank == 1
     return (1,) if is_vector else ()
@@ -142,16 +142,16 @@ def _runs_at_least_once(analysis: ShapeAnalysis, node: Node) -> bool:
 
 
 def _collected(analysis: ShapeAnalysis, value: Value, mark: int, runs: bool) -> Shape | None:
-    """The shape of a result that is stacked over the rounds, the number of which is unknown."""
+    """The shape of a result that is stacked over an unknown number of iterations."""
     shape = analysis.shape(value)
     if shape is None or not runs:
-        # Without a round the runtime makes up the other dimensions.
+        # Without an iteration the runtime guesses the other dimensions.
         return None if shape is None else tuple(analysis.fresh() for _ in range(len(shape) + 1))
     return analysis.fresh(), *_outer(analysis, shape, mark)
 
 
 def _outer(analysis: ShapeAnalysis, shape: Shape, mark: int) -> Shape:
-    """A shape without the symbols that only mean something inside of one round."""
+    """A shape with fresh symbols in place of those that are valid within one iteration only."""
     return tuple(dim if _is_outer(dim, mark) else analysis.fresh() for dim in shape)
 
 

@@ -1,9 +1,8 @@
-"""Contents of small tensors: numbers where they are known, expressions where they depend on dynamic sizes.
+"""Contents of small tensors: numbers if they are known, expressions if they depend on dynamic sizes.
 
-When every operand is known the NumPy kernels compute. When some elements are expressions, data movement still goes
-through the kernels (they move objects as they move numbers), and arithmetic through the rules here. Floats are
-followed only as far as exporters use them on sizes: whole numbers and fractions with a power of two below the line,
-where 32-bit arithmetic is exact.
+If all operands are known, the NumPy kernels compute. If some elements are expressions, data movement still uses the
+kernels (they move objects like numbers), and arithmetic the rules of this module. Floats are followed only as far as
+exporters use them on sizes: integers, and fractions with a power of two as denominator, for which float32 is exact.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ _FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)
 
 
 Element = Any
-"""An int, an `Expr`, or for float tensors also a float or a `FloatElement`."""
+"""An int, an `Expr`, or in float tensors also a float or a `FloatElement`."""
 
 Args = list[Array | None]
 Symbolic = Callable[[ShapeAnalysis, Node, Args], Array]
 
 
 def follow(analysis: ShapeAnalysis, node: Node) -> list[Array | None] | None:
-    """The contents of the outputs of a node, as far as they can be followed."""
+    """The contents of the outputs of a node, None for those that cannot be followed."""
     args: Args = []
     symbolic = False
     for value in node.inputs:
@@ -65,17 +64,17 @@ def follow(analysis: ShapeAnalysis, node: Node) -> list[Array | None] | None:
 
 
 _ONCE_ALIKE = frozenset({"Add", "And", "Div", "Equal", "Greater", "Less", "Max", "Min", "Mul", "Or", "Sub"})
-"""Operators that did not broadcast as NumPy does in their first versions."""
+"""Operators that do not broadcast like NumPy in their first versions."""
 
 _WRAPPING = frozenset({"Add", "And", "Mul", "Neg", "Not", "Or", "Sub", "Where"})
-"""Operators that give equal results for integers that are equal but for having wrapped around."""
+"""Operators that commute with wrapping around: integers equal modulo 2**n give results equal modulo 2**n."""
 
 _LOOKS_AT_DATA = frozenset({"Compress", "NonZero", "Pad", "Trilu"})
-"""Kernels that want numbers, or put some of their own beside them."""
+"""Kernels that need numbers, or insert their own beside elements."""
 
 
 def _as_stored(analysis: ShapeAnalysis, array: Array | None) -> Array | None:
-    """An operand whose elements are what they are in its type, where that may be too narrow for what they come to."""
+    """An operand with elements as stored in its type: expressions that may have overflowed are wrapped."""
     if array is None or array.dtype.kind != "O":
         return array
     return _map(lambda element: analysis.symbols.wrapped(element) if isinstance(element, Expr) else element, array)
@@ -86,7 +85,7 @@ def _is_small(analysis: ShapeAnalysis, value: Any) -> bool:
 
 
 def _numbers(node: Node, args: Args) -> list[Array | None] | None:
-    """Compute with known operands; floats only by operations that IEEE 754 defines to the last bit."""
+    """Compute with known operands; floats only by operations that IEEE 754 defines bit for bit."""
     first = args[0] if args else None
     if first is not None and first.dtype.kind == "f":
         function = _IEEE.get(node.op)
@@ -112,7 +111,7 @@ _IEEE: dict[str, np.ufunc] = {
 
 
 def _settled(node: Node, index: int, array: Array) -> Array | None:
-    """An array of numbers when no element is an expression any more, in the type of the output."""
+    """Convert an array without expressions to the element type of the output."""
     if array.dtype.kind != "O":
         return array
     elements = array.reshape(-1).tolist()
@@ -132,7 +131,7 @@ _BOOLEAN = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "Less", "Less
 
 
 def output_dtype(node: Node, index: int) -> int | None:
-    """The element type of an output that the rules of this module can compute."""
+    """The element type of an output, if the rules of this module can compute it."""
     value = node.output(index)
     known = value.dtype if value is not None else None
     if known is not None:
@@ -174,7 +173,7 @@ def _vector(sizes: list[Size]) -> Array:
 
 
 def _elements(array: Array) -> Array:
-    """The array as objects; a float that is a whole number becomes an integer."""
+    """The array as objects; floats with integer values become integers."""
     if array.dtype.kind != "O":
         array = array.astype(object)
     return array
@@ -190,14 +189,14 @@ def _map(function: Callable[..., Element], *arrays: Array) -> Array:
 
 
 def is_same(a: Element, b: Element) -> bool:
-    """Whether two elements are one in every run: a zero is equal to the negative zero, and is another."""
+    """Whether two elements are identical in every run; 0.0 and -0.0 are not."""
     if a != b:
         return False
     return isinstance(a, (Expr, FloatElement)) or bool(a) or math.copysign(1, a) == math.copysign(1, b)
 
 
 def same_contents(a: Array | None, b: Array | None) -> bool:
-    """Whether two tensors are known to hold the same."""
+    """Whether two tensors are known to have identical contents."""
     if a is None or b is None or a.shape != b.shape:
         return False
     return all(map(is_same, a.reshape(-1).tolist(), b.reshape(-1).tolist()))
@@ -231,7 +230,7 @@ def _div(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
 
 
 def truncated(analysis: ShapeAnalysis, a: Size, b: Size) -> Size:
-    """Integer division as C and ONNX do it: towards zero."""
+    """Integer division as in C and ONNX, truncated towards zero."""
     exact = divide(a, b)
     if exact is not None:
         return exact
@@ -267,7 +266,7 @@ def _abs(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
     def absolute(a: Size) -> Size:
         if isinstance(a, int):
             return abs(a)
-        return a if at_least(a, 0) else analysis.symbols.content()  # the least integer has no counterpart
+        return a if at_least(a, 0) else analysis.symbols.content()  # the least integer cannot be negated
 
     if _is_float(node):
         raise Unsupported("of floats")
@@ -310,7 +309,7 @@ def _bit(element: Element) -> Element:
 
 
 def _logical(neutral: int) -> Symbolic:
-    """`And`, to which 1 is neutral, or `Or`, to which 0 is; the other one decides whatever the second operand is."""
+    """`And`, with neutral element 1, or `Or`, with 0; an operand of the other value decides the result."""
 
     def rule(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
         def joined(a: Element, b: Element) -> Size:
@@ -338,7 +337,7 @@ def _where(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
         condition = _bit(condition)
         chosen = b if isinstance(condition, int) and not condition else a
         known = isinstance(condition, int) or is_same(_bit(a), _bit(b))
-        if known and not is_same(chosen, -0.0):  # which loses its sign in the runtime
+        if known and not is_same(chosen, -0.0):  # -0.0 loses its sign in the runtime
             return chosen
         return FloatElement() if is_float else analysis.symbols.content()
 
@@ -350,7 +349,7 @@ def _cast(analysis: ShapeAnalysis, node: Node, args: Args) -> Array:
 
 
 def cast_like_contents(analysis: ShapeAnalysis, node: Node) -> list[Array | None] | None:
-    """`CastLike`: of its second operand only the type counts."""
+    """`CastLike`: only the type of its second operand matters."""
     source, like = node.input(0), node.input(1)
     target = like.dtype if like is not None else None
     data = analysis.data(source) if source is not None else None
@@ -396,7 +395,7 @@ def _rounding(up: bool) -> Symbolic:
             if isinstance(element, (int, Expr)):
                 return element
             known = fraction(element)
-            if known is None or not at_least(known[0], 0):  # what is just below zero is rounded to the negative zero
+            if known is None or not at_least(known[0], 0):  # a number just below zero is rounded to -0.0
                 return FloatElement()
             symbols = analysis.symbols
             return symbols.ceil_div(*known) if up else symbols.floor_div(*known)
@@ -427,7 +426,7 @@ def _reduce(combine: Callable[[ShapeAnalysis], Callable[[Size, Size], Size]], st
             total = elements.pop(0) if start is None else start
             for element in elements:
                 total = function(total, element)
-            # ONNX Runtime adds and multiplies in double precision, which neither wraps around nor holds all integers.
+            # ONNX Runtime adds and multiplies in double precision, which neither wraps nor represents all integers.
             result[index] = total if start is None or fits(total) else analysis.symbols.content()
         if node.attr("keepdims", 1):
             return result.reshape([1 if a in axes else d for a, d in enumerate(data.shape)])

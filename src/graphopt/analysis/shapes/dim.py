@@ -1,8 +1,8 @@
-"""Sizes as integer polynomials over symbols: what is known of a dimension before the model runs.
+"""Sizes as integer polynomials over symbols.
 
-A size is a Python `int`, or an `Expr` when it depends on symbols. Expressions are immutable, hashable and kept in one
-normal form, so that equal expressions compare equal. `==` is *provably equal*; everything that needs a new symbol
-(division, minimum, an unknown) is asked of the `Symbols` table, which gives the same symbol for the same question.
+A size is a Python `int`, or an `Expr` if it depends on symbols. Expressions are immutable, hashable and in normal form,
+so that equal expressions compare equal. `==` means *provably equal*; operations that need a new symbol (division,
+minimum, an unknown) are methods of the `Symbols` table, which returns the same symbol for the same arguments.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from math import gcd
 from typing import TypeVar
 
 MAX_TERMS = 12
-"""Longest sum that is followed; what is longer becomes unknown."""
+"""Most terms of a sum; a longer one becomes unknown."""
 
 MAX_DEGREE = 8
-"""Longest product of symbols that is followed."""
+"""Most factors of a product of symbols."""
 
 
 _WIDE = 1 << 31
@@ -23,21 +23,21 @@ _OF_ARGS = frozenset({"div", "min", "max"})
 
 
 class TooComplexError(ArithmeticError):
-    """An expression outgrew what is worth following."""
+    """An expression exceeds `MAX_TERMS` or `MAX_DEGREE`."""
 
 
 class Atom:
-    """A symbol: a name of the model's interface, an unknown, or the result of an operation that is not linear.
+    """A symbol: a dimension name of the model, an unknown, or the result of a nonlinear operation.
 
     Attributes:
-        serial: its number in its table; gives terms their order.
-        name: the name in the model, None for all but interface symbols.
-        low: a lower bound, None when there is none.
-        high: an upper bound, None when there is none.
+        serial: its number in its table, which orders terms.
+        name: the name in the model, None for other symbols.
+        low: a lower bound, None if there is none.
+        high: an upper bound, None if there is none.
         kind: `name`, `new`, `content`, `wrapped`, `div`, `min`, `max`, `broadcast`, or the name given to
             `Symbols.function`.
-        args: what a derived symbol is made of.
-        fits: whether it is a size, or something else of which no type is too narrow for a few sums and products.
+        args: the arguments of a derived symbol.
+        fits: whether a few sums and products of it overflow no type, as is assumed of sizes.
     """
 
     __slots__ = ("args", "fits", "high", "kind", "low", "name", "serial")
@@ -65,11 +65,11 @@ Monomial = tuple[Atom, ...]
 
 
 class Expr:
-    """A sum of integer multiples of products of symbols, plus an integer; never just an integer.
+    """An integer polynomial in symbols, never a plain integer.
 
     Attributes:
-        terms: pairs of a product and its factor, in a fixed order; no factor is 0.
-        const: the integer added.
+        terms: pairs of a product of symbols and its coefficient, in a fixed order; no coefficient is 0.
+        const: the constant term.
     """
 
     __slots__ = ("_hash", "const", "terms")
@@ -129,7 +129,7 @@ class Expr:
 
     @property
     def symbol(self) -> Atom | None:
-        """The symbol, when it is exactly one and nothing else."""
+        """The symbol if the expression is exactly one symbol, else None."""
         if self.const or len(self.terms) != 1:
             return None
         product, factor = self.terms[0]
@@ -144,7 +144,7 @@ class Expr:
 
 
 Size = int | Expr
-"""What is known of a dimension, or of one element of a small integer tensor."""
+"""A dimension, or an element of a small integer tensor."""
 
 SizeT = TypeVar("SizeT", int, Expr)
 
@@ -179,12 +179,12 @@ def _build(terms: dict[Monomial, int], const: int) -> Size:
 
 
 def fits(size: Size) -> bool:
-    """Whether it is made of sizes alone, which overflow no type; what a tensor holds besides might."""
+    """Whether it consists of sizes only, which overflow no type; other contents of tensors might."""
     return isinstance(size, int) or all(atom.fits for product, _ in size.terms for atom in product)
 
 
 def bounds(size: Size) -> tuple[int | None, int | None]:
-    """The least and the greatest value that a size can have, None where there is no limit."""
+    """A lower and an upper bound of a size, None if there is none."""
     if isinstance(size, int):
         return size, size
     low: int | None = size.const
@@ -212,7 +212,7 @@ def _product_bounds(product: Monomial) -> tuple[int | None, int | None]:
 
 
 def at_least(size: Size, limit: int) -> bool:
-    """Whether a size is provably `limit` or more."""
+    """Whether a size is provably at least `limit`."""
     if isinstance(size, int):
         return size >= limit
     low = bounds(size)[0]
@@ -220,7 +220,7 @@ def at_least(size: Size, limit: int) -> bool:
 
 
 def equal(a: Size, b: Size) -> bool | None:
-    """Whether two sizes are equal: True or False when provable, else None."""
+    """Whether two sizes are equal: True or False if provable, else None."""
     if a == b:
         return True
     try:
@@ -231,7 +231,7 @@ def equal(a: Size, b: Size) -> bool | None:
 
 
 def less(a: Size, b: Size) -> bool | None:
-    """Whether `a < b`: True or False when provable, else None."""
+    """Whether `a < b`: True or False if provable, else None."""
     try:
         low, high = bounds(a - b)
     except TooComplexError:
@@ -242,7 +242,7 @@ def less(a: Size, b: Size) -> bool | None:
 
 
 def divide(a: Size, b: Size) -> Size | None:
-    """`a / b` when it is an integer for every value of the symbols where `b` is not 0, else None."""
+    """`a / b` if it is an integer for all values of the symbols with `b != 0`, else None."""
     if isinstance(b, int):
         return None if b == 0 else _divide_int(a, b)
     if isinstance(a, int):
@@ -285,7 +285,7 @@ def _without(product: Monomial, divisor: Monomial) -> Monomial | None:
 
 
 def vanishes_with(size: Size, factor: Size) -> bool:
-    """Whether `size` is 0 whenever `factor` is: every way for `factor` to be 0 is a factor of `size`."""
+    """Whether `size` is 0 whenever `factor` is: all factors of `factor` that may be 0 are factors of `size`."""
     if isinstance(factor, int):
         return factor != 0 or size == 0
     if isinstance(size, int):
@@ -299,10 +299,10 @@ def vanishes_with(size: Size, factor: Size) -> bool:
 
 
 class Symbols:
-    """The symbols of one analysis. Equal questions get equal symbols; sizes of two tables do not mix.
+    """The symbols of one analysis. Equal arguments give equal symbols; sizes of different tables must not be mixed.
 
     Attributes:
-        count: how many symbols there are; a new one gets the next number as its serial.
+        count: the number of symbols; a new one gets the next number as its serial.
     """
 
     def __init__(self) -> None:
@@ -315,25 +315,25 @@ class Symbols:
         return Expr((((Atom(self.count, kind, low, high, name=name, args=args),), 1),), 0)
 
     def named(self, name: str) -> Expr:
-        """The dimension that the model calls `name`: the same wherever the name stands."""
+        """The dimension named `name` in the model: the same symbol wherever the name is used."""
         expr = self._atoms.get(name)
         if expr is None:
             expr = self._atoms[name] = self._make("name", 0, None, name=name)
         return expr
 
     def fresh(self, low: int | None = 0, high: int | None = None) -> Expr:
-        """An unknown that equals nothing but itself; at least 0 unless told otherwise."""
+        """An unknown that equals only itself; at least 0 by default."""
         return self._make("new", low, high)
 
     def content(self, low: int | None = None, high: int | None = None) -> Expr:
-        """An unknown integer that a tensor holds, anything that its type can state unless told otherwise."""
+        """An unknown integer in a tensor, by default any number of its type."""
         return self._make("content", low, high)
 
     def wrapped(self, size: Size) -> Size:
-        """What is left of it in the type that it was computed in: itself, unless it may have overflowed.
+        """The value as stored in its type: the size itself, unless it may have overflowed.
 
-        Sums and products that wrap around are equal where these expressions are; their order, their quotients and what
-        they are in another type are not those of the expressions.
+        Sums and products that wrap around are equal if their expressions are; but order, quotients and conversions to
+        another type differ from those of the expressions.
         """
         if isinstance(size, int) or size.symbol is not None or fits(size):
             return size
@@ -406,9 +406,9 @@ class Symbols:
         return self._choice("max", a, b)
 
     def broadcast(self, a: Size, b: Size) -> Size | None:
-        """The dimension that two broadcast to; None when no run can get past it.
+        """The dimension that two dimensions broadcast to; None if that fails in every run.
 
-        Nothing is learnt of the two: where neither is known to be 1 or not to be, the result is a symbol of its own.
+        It infers nothing about the two: if it is not known which of them is 1, the result is a new symbol.
         """
         if b in (a, 1):
             return a
@@ -423,7 +423,7 @@ class Symbols:
         return b if at_least(b, 2) or _clipped(a, b) else self._choice("broadcast", a, b)
 
     def function(self, name: str, *args: Size) -> Expr:
-        """The result, 0 or more, of something that is not followed but depends on `args` alone."""
+        """The result, at least 0, of an unspecified function of `args`."""
         key = (name, args)
         known = self._atoms.get(key)
         if known is None:
@@ -443,9 +443,9 @@ class Symbols:
 
 
 def _clipped(part: Expr, whole: Expr) -> bool:
-    """Whether `part` is `min(whole, k)` with `k` of 1 or more: where they differ, it is 1 or they do not broadcast.
+    """Whether `part` is `min(whole, k)` with `k >= 1`: if they differ, `part` is 1, or they do not broadcast.
 
-    Tables of positions are cut like this to the length of the sequence.
+    Position tables are sliced like this to the length of the sequence.
     """
     atom = part.symbol
     if atom is None or atom.kind != "min" or whole not in atom.args:

@@ -1,4 +1,4 @@
-"""Output shapes of operators that work element by element, or that keep the shape of their first input."""
+"""Output shapes of elementwise operators, and of operators that keep the shape of their first input."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _batch_normalization(analysis: ShapeAnalysis, node: Node) -> list[Shape | No
 
 
 def normalized(analysis: ShapeAnalysis, node: Node) -> list[Shape | None]:
-    """The shape of the first input, and statistics with an axis of 1 for each that they are of."""
+    """The shape of the first input, and for statistics the same with normalized axes of size 1."""
     shape = analysis.need(node, 0)
     axis = node.attr("axis", -1)
     if not -len(shape) <= axis < len(shape):

@@ -1,4 +1,4 @@
-"""The forward engine: one walk over a graph, in topological order, that gives each value a symbolic shape."""
+"""The forward engine: computes a symbolic shape for each value in one pass over a graph, in topological order."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Shape = tuple[Size, ...]
 Rule = Callable[["ShapeAnalysis", Node], "Shape | list[Shape | None] | None"]
 
 MAX_ELEMENTS = 1024
-"""Largest tensor whose contents are followed."""
+"""Most elements of a tensor whose contents are followed."""
 
 _MAX_UNKNOWN_ELEMENTS = 64
-"""Largest tensor whose unknown contents get a symbol each."""
+"""Most elements of a tensor whose unknown elements get a symbol each."""
 
 _INTEGERS = frozenset({TensorProto.INT64, TensorProto.INT32})
 _FOLLOWED = _INTEGERS | {TensorProto.BOOL, TensorProto.FLOAT, TensorProto.DOUBLE}
@@ -31,7 +31,7 @@ _MISSING: Any = object()
 
 
 def fixed_shape(shape: Shape | None, max_elements: int) -> tuple[int, ...] | None:
-    """The shape when all of it is known and it holds at most that many elements, else None."""
+    """The shape if it is fixed and has at most `max_elements` elements, else None."""
     if shape is None:
         return None
     count = 1
@@ -48,30 +48,30 @@ _NUMBERS = frozenset({int})
 
 
 def _is_fixed(shape: Iterable[object]) -> bool:
-    """Whether all dimensions are numbers, as nearly always."""
+    """Whether all dimensions are fixed, as nearly always."""
     return {*map(type, shape)} <= _NUMBERS
 
 
 class ShapeAnalysis:
     """Symbolic shapes of all values of a model, and symbolic contents of its small integer tensors.
 
-    Call `infer_types` first: `Value.type` is what the engine starts from at graph inputs, and falls back to for
-    operators that it has no rule for.
+    Call `infer_types` first: the engine starts from `Value.type` at graph inputs, and falls back to it for operators
+    without a rule.
 
-    A claim holds for every run that follows the standard and succeeds, with two provisos. No size and no integer
-    computed from sizes alone overflows its type, and what is computed from sizes in 32-bit floats is below 2**24; other
-    integers may wrap around. And no dynamic size is 0 where that would make `Reshape` copy a dimension of its input
-    instead (its 0 means that); with `zero_sizes=True` such dimensions are unknown, and the second proviso falls.
+    A claim holds for every successful run that follows the standard, under two assumptions. First, no size and no
+    integer computed from sizes only overflows its type, and float32 numbers computed from sizes are below 2**24; other
+    integers may wrap around. Second, no dynamic size is 0 where `Reshape` would then copy a dimension of its input (the
+    meaning of 0 there); with `zero_sizes=True` such dimensions are unknown, and the second assumption is dropped.
 
     Attributes:
-        symbols: the symbols that all shapes of this analysis are made of.
-        zero_sizes: whether the second proviso is not to be relied on.
-        strict: whether a rule that fails on a malformed node raises instead of knowing nothing (for tests).
-        depth: how many loops are around the node at hand.
+        symbols: the table of all symbols of this analysis.
+        zero_sizes: whether the second assumption is dropped.
+        strict: whether a rule that fails on a malformed node raises instead of returning unknown (for tests).
+        depth: the number of loops that enclose the present node.
     """
 
     def __init__(self, model: Model | None = None, *, zero_sizes: bool = False, strict: bool = False) -> None:
-        """Analyse a model, or nothing yet: shapes are then derived on demand from `Value.type`."""
+        """Analyse a model; without one, shapes are derived from `Value.type` on demand."""
         self.symbols = Symbols()
         self.zero_sizes = zero_sizes
         self.strict = strict
@@ -82,10 +82,10 @@ class ShapeAnalysis:
             for graph in (model.graph, *model.functions):
                 self.visit(graph)
 
-    # What is known
+    # Queries
 
     def shape(self, value: Value) -> Shape | None:
-        """The shape of a value: integers and expressions; None when even the rank is unknown."""
+        """The shape of a value: integers and expressions; None if even the rank is unknown."""
         shape: Shape | None = self._shapes.get(value, _MISSING)
         if shape is _MISSING:
             shape = self._shapes[value] = self._declared(value)
@@ -95,8 +95,8 @@ class ShapeAnalysis:
         """The contents of a small tensor of integers or booleans (or of floats computed from sizes).
 
         Returns:
-            An array of the value's own type when all elements are known, an array of objects when some are
-            expressions, None when the tensor is large, of another type or nothing is known of its shape.
+            An array of the value's element type if all elements are known, an array of objects if some are
+            expressions, None if the tensor is large, of another type, or of unknown shape.
         """
         data: Array | None = self._data.get(value, _MISSING)
         if data is _MISSING:
@@ -107,7 +107,7 @@ class ShapeAnalysis:
         """The shape of a value, for passes.
 
         Raises:
-            Decline: without a reason where it is not known.
+            Decline: without a reason, if it is not known.
         """
         shape = self.shape(value)
         if shape is None:
@@ -115,12 +115,12 @@ class ShapeAnalysis:
         return shape
 
     def rank(self, value: Value) -> int | None:
-        """The number of axes of a value, None when unknown."""
+        """The rank of a value, None if it is unknown."""
         shape = self.shape(value)
         return None if shape is None else len(shape)
 
     def equal(self, a: Size, b: Size) -> bool | None:
-        """Whether two sizes are equal: True or False when provable, None when they may or may not be."""
+        """Whether two sizes are equal: True or False if provable, else None."""
         return equal(a, b)
 
     def same_shape(self, a: Value, b: Value) -> bool:
@@ -129,23 +129,23 @@ class ShapeAnalysis:
         return left is not None and left == self.shape(b)
 
     def to_dim(self, size: Size) -> Dim:
-        """A size as the view writes it: an integer, the name of a symbol of the model, or None."""
+        """A size as a dimension of the view: an integer, the name of a symbol of the model, or None."""
         if isinstance(size, int):
             return size
         symbol = size.symbol
         return None if symbol is None else symbol.name
 
     def to_dims(self, shape: Shape | None) -> tuple[Dim, ...] | None:
-        """A shape as the view writes it."""
+        """A shape in the form of the view."""
         if shape is None:
             return None
         return tuple(shape) if _is_fixed(shape) else tuple(map(self.to_dim, shape))  # type: ignore[arg-type]  # numbers
 
     def refine(self) -> int:
-        """Write what is known better than `Value.type` tells to `Value.type`; element types stay as they are.
+        """Write shapes that are more precise than `Value.type` to it; element types stay.
 
         Returns:
-            The number of types that became better.
+            The number of refined types.
         """
         count = 0
         for value, shape in self._shapes.items():
@@ -163,15 +163,15 @@ class ShapeAnalysis:
             count += 1
         return count
 
-    # Walking
+    # Propagation
 
     def visit(self, graph: Graph) -> None:
-        """Work out all values of a graph, in order."""
+        """Compute all values of a graph, in order."""
         for node in graph.listed():
             self.update(node)
 
     def update(self, node: Node) -> None:
-        """Work out the outputs of one node, anew or for the first time; its inputs must be known by then."""
+        """Compute the outputs of a node, again or for the first time; its inputs must have been computed."""
         rule = SHAPE_RULES.get(node.op)
         result: Any = None
         if rule is not None:
@@ -196,7 +196,7 @@ class ShapeAnalysis:
                         self._data[value] = data
 
     def without_doubts(self, node: Node, shapes: Sequence[Shape | None]) -> Sequence[Shape | None]:
-        """What a rule says of the outputs of a node, unknown where the runtime and the standard disagree."""
+        """The output shapes of a node by its rule, unknown where the runtime and the standard disagree."""
         inputs = [self.shape(value) if value is not None else None for value in node.inputs]
         found = doubts(Facts(node, inputs, shapes, {}), own=True)
         if not found:
@@ -221,7 +221,7 @@ class ShapeAnalysis:
             return None
 
     def set_shape(self, value: Value, shape: Shape | None) -> None:
-        """State the shape of a value and forget its contents; for the rules of control flow."""
+        """Set the shape of a value and drop its contents; for the rules of control flow."""
         self._shapes[value] = shape
         self._data.pop(value, None)
 
@@ -235,7 +235,7 @@ class ShapeAnalysis:
         """The shape of an input.
 
         Raises:
-            Unsupported: it is left out or unknown.
+            Unsupported: it is omitted or unknown.
         """
         inputs = node.inputs
         value = inputs[index] if index < len(inputs) else None
@@ -245,7 +245,7 @@ class ShapeAnalysis:
         return shape
 
     def sizes(self, value: Value | None) -> list[Size] | None:
-        """The elements of a small integer tensor as integers and expressions, None when unknown."""
+        """The elements of a small integer tensor as integers and expressions, None if unknown."""
         data = self.data(value) if value is not None else None
         if data is None or data.dtype.kind not in "iuO":
             return None
@@ -257,7 +257,7 @@ class ShapeAnalysis:
         return list(map(self.symbols.wrapped, elements))
 
     def truth(self, value: Value | None) -> bool | None:
-        """The only element of a boolean tensor, None when unknown."""
+        """The only element of a boolean tensor, None if unknown."""
         data = self.data(value) if value is not None else None
         if data is None or data.size != 1:
             return None
@@ -268,7 +268,7 @@ class ShapeAnalysis:
         """The shape that shapes broadcast to.
 
         Raises:
-            Unsupported: they cannot.
+            Unsupported: they do not broadcast.
         """
         first, *others = shapes
         for other in others:
@@ -288,7 +288,7 @@ class ShapeAnalysis:
             result[axis] = merged
         return tuple(result)
 
-    # Where knowledge comes from
+    # Sources of shapes
 
     def _declared(self, value: Value) -> Shape | None:
         value_type = value.type
@@ -303,7 +303,7 @@ class ShapeAnalysis:
         )  # fmt: skip
 
     def _merged(self, own: Shape | None, value: Value) -> Shape | None:
-        """What a rule found out, completed by fixed sizes that standard inference knows."""
+        """The result of a rule, completed by fixed sizes from the standard's inference."""
         if own is None:
             return self._declared(value)
         for dim in own:

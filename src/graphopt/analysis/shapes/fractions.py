@@ -1,6 +1,6 @@
-"""Float elements that come from sizes: whole numbers, and fractions with a power of two below the line.
+"""Float elements computed from sizes: integers, and fractions with a power of two as denominator.
 
-None of them is the negative zero, which is no integer: what may be one is not followed.
+None of them is -0.0, which is no integer: elements that may be -0.0 are not followed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MAX_FRACTION = 1 << 10
 
 
 class FloatElement:
-    """A float element that is no whole number for certain: `over / under`, or anything when `over` is None."""
+    """A float element that may not be an integer: `over / under`, or unknown if `over` is None."""
 
     __slots__ = ("over", "under")
 
@@ -29,7 +29,7 @@ Element = Any
 
 
 def fraction(element: Element) -> tuple[Size, int] | None:
-    """A float element as a fraction with a power of two below the line, None when it is none."""
+    """A float element as numerator and denominator, a power of two; None if it is no such fraction."""
     if isinstance(element, FloatElement):
         return None if element.over is None else (element.over, element.under)
     if isinstance(element, float):
@@ -62,12 +62,12 @@ def float_times(a: Element, b: Element) -> Element:
     parts = (left[0], right[0])
     never_zero = all(at_least(over, 1) or _is_below_zero(over) for over in parts)
     if not never_zero and not all(at_least(over, 0) for over in parts):
-        return FloatElement()  # zero times a negative number is the negative zero
+        return FloatElement()  # zero times a negative number is -0.0
     return _part(left[0] * right[0], left[1] * right[1])
 
 
 def float_plus(a: Element, b: Element, sign: int = 1) -> Element:
-    """The sum of two float elements; their difference when `sign` is -1."""
+    """The sum of two float elements, or their difference if `sign` is -1."""
     left, right = fraction(a), fraction(b)
     if left is None or right is None:
         return FloatElement()
@@ -75,7 +75,7 @@ def float_plus(a: Element, b: Element, sign: int = 1) -> Element:
 
 
 def float_over(a: Element, b: Element) -> Element:
-    """The quotient of two float elements, as far as it is exact in 32 bits; of zero by zero it is no number."""
+    """The quotient of two float elements, if it is exact in float32; 0 / 0 is NaN."""
     left, right = fraction(a), fraction(b)
     if left is None or right is None:
         return FloatElement()

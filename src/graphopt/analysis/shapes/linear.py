@@ -56,7 +56,7 @@ def _einsum(analysis: ShapeAnalysis, node: Node) -> Shape:
         if len(shape) != len(term):
             raise Unsupported("equation and ranks differ")
         for letter, dim in zip(term, shape, strict=True):
-            # The runtime lets a dimension of 1 broadcast: nothing may be learnt from a shared letter.
+            # The runtime broadcasts dimensions of 1: a shared letter does not imply equal sizes.
             merged = analysis.symbols.broadcast(dims[letter], dim) if letter in dims else dim
             if merged is None:
                 raise Unsupported("operands do not fit")
@@ -79,7 +79,7 @@ def _ints(node: Node, name: str, count: int, default: int) -> Sequence[int]:
 
 
 def _windows(analysis: ShapeAnalysis, node: Node, spatial: Shape, kernel: Sequence[Size]) -> Shape:
-    """The spatial dimensions after the kernel of a convolution has moved over them."""
+    """The spatial dimensions of the result of a convolution."""
     count = len(spatial)
     if len(kernel) != count:
         raise Unsupported("the kernel does not fit the rank")
@@ -106,7 +106,7 @@ def _fixed_windows(
     spatial: tuple[int, ...], kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...],
     pads: tuple[int, ...],
 ) -> tuple[int, ...] | None:  # fmt: skip
-    """What `_windows` gives for numbers; None where it is no number, or where a stride is none."""
+    """`_windows` for fixed sizes; None if a result is not fixed, or a stride is not positive."""
     found = []
     for at, dim in enumerate(spatial):
         room, stride = dim + pads[at] + pads[at + len(spatial)] - (kernel[at] - 1) * dilations[at] - 1, strides[at]
@@ -117,10 +117,10 @@ def _fixed_windows(
 
 
 def _steps(analysis: ShapeAnalysis, room: Size, stride: int) -> Size:
-    """How many windows start in `room + 1` positions.
+    """The number of windows that start in `room + 1` positions.
 
-    Where the window may be larger than the padded data, runtimes round in their own ways (ONNX Runtime's
-    convolutions and pools differ): the result is then only known to depend on the same figures.
+    If the window may be larger than the padded data, runtimes round differently (ONNX Runtime's convolutions and pools
+    do): the result is then an unspecified function of the same numbers.
     """
     if at_least(room, -stride):
         return analysis.symbols.floor_div(room, stride) + 1
@@ -128,7 +128,7 @@ def _steps(analysis: ShapeAnalysis, room: Size, stride: int) -> Size:
 
 
 def _pool_size(analysis: ShapeAnalysis, node: Node, dim: Size, axis: int, count: int) -> Size:
-    """A spatial dimension after a pool; where it is no fixed number, nothing is known of rounding up."""
+    """A spatial dimension of the result of a pool; for a size that is not fixed, unknown if it rounds up."""
     if isinstance(dim, int):
         return pool_steps(node, dim, axis, count)[1]
     symbols = analysis.symbols

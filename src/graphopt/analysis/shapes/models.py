@@ -1,4 +1,4 @@
-"""Output shapes of whole parts of networks: recurrent layers, attention, sampling at places, losses."""
+"""Output shapes of high-level operators: recurrent layers, attention, grid sampling, losses."""
 
 from __future__ import annotations
 

@@ -12,17 +12,17 @@ from graphopt.analysis.shapes.engine import MAX_ELEMENTS, Rule, Shape, ShapeAnal
 from graphopt.ir import Node, Value
 
 FAR = 1 << 31
-"""A slice that ends here or further ends with its axis: exporters write the largest integer."""
+"""A slice with an end from here on ends with its axis: exporters write the largest integer."""
 
 
 def listed(analysis: ShapeAnalysis, node: Node, name: str) -> list[Size] | None:
-    """A list that an operator is told, like axes or pads, whether it is an attribute or an input at this opset.
+    """A list setting, like axes or pads, from an attribute or an input, depending on the opset.
 
     Returns:
-        Its elements, None when it is left out.
+        Its elements, None if it is omitted.
 
     Raises:
-        Unsupported: it is given, and unknown.
+        Unsupported: it is given, but unknown.
     """
     given = node.stated(name)
     if not isinstance(given, Value):
@@ -34,7 +34,7 @@ def listed(analysis: ShapeAnalysis, node: Node, name: str) -> list[Size] | None:
 
 
 def fixed(sizes: Sequence[Size]) -> list[int]:
-    """Sizes that are all integers.
+    """Return sizes as integers.
 
     Raises:
         Unsupported: one is an expression.
@@ -49,7 +49,7 @@ def known_length(analysis: ShapeAnalysis, value: Value | None) -> int:
     """The number of elements of a vector.
 
     Raises:
-        Unsupported: not known.
+        Unsupported: it is not known.
     """
     shape = analysis.shape(value) if value is not None else None
     if shape is None or len(shape) != 1 or not isinstance(shape[0], int) or shape[0] > MAX_ELEMENTS:
@@ -80,13 +80,13 @@ def _reshape(analysis: ShapeAnalysis, node: Node) -> Shape:
 
 
 def reshaped(analysis: ShapeAnalysis, source: Shape | None, target: list[Size], allow_zero: bool) -> Shape:
-    """The shape that `Reshape` gives.
+    """The shape of the result of `Reshape`.
 
     Args:
-        analysis: the analysis at work.
+        analysis: the present analysis.
         source: shape of the data.
         target: contents of the shape operand.
-        allow_zero: whether a 0 means 0, not "copy the dimension".
+        allow_zero: whether 0 means an empty axis instead of a copied dimension.
     """
     if target.count(-1) > 1:
         raise Unsupported("more than one -1")
@@ -105,7 +105,7 @@ def reshaped(analysis: ShapeAnalysis, source: Shape | None, target: list[Size], 
 
 
 def _target_dim(analysis: ShapeAnalysis, source: Shape | None, axis: int, size: Size, allow_zero: bool) -> Size | None:
-    """The dimension that an element of the target stands for; an element that may be -1 or 0 could mean another."""
+    """The dimension that an element of the target means; None if it may be -1 or 0, which mean another one."""
     if at_least(size, 1):
         return size
     if not at_least(size, 0):
@@ -113,7 +113,7 @@ def _target_dim(analysis: ShapeAnalysis, source: Shape | None, axis: int, size: 
     if allow_zero:
         return size
     if source is None or axis >= len(source):
-        # A 0 here would find no dimension to copy, and the run would fail.
+        # A 0 here would have no dimension to copy, and the run would fail.
         return size if source is not None else None
     if vanishes_with(source[axis], size):
         return size
@@ -123,7 +123,7 @@ def _target_dim(analysis: ShapeAnalysis, source: Shape | None, axis: int, size: 
 
 
 def _left_over(analysis: ShapeAnalysis, source: Shape, rest: list[Size], inferred: bool) -> Size | None:
-    """The one dimension that the others leave open, since the number of elements stays the same."""
+    """The inferred dimension, from the equal number of elements."""
     if not inferred and analysis.zero_sizes and not all(at_least(dim, 1) for dim in rest):
         return None
     left = list(source)
@@ -236,7 +236,7 @@ def _is_last(start: Size) -> bool:
 
 
 def _position(analysis: ShapeAnalysis, dim: Size, at: Size) -> Size | None:
-    """Where a start or an end is, counted from the front and kept inside the axis; None when its sign is unknown."""
+    """A start or end counted from the front and clamped to the axis; None if its sign is unknown."""
     if isinstance(at, int):
         if at >= FAR - 1:
             return dim
@@ -281,7 +281,7 @@ def _concat(analysis: ShapeAnalysis, node: Node) -> Shape:
                 total = total + dim
             result.append(total)
         else:
-            # All must be equal for the run to succeed: a fixed one says most.
+            # All must be equal for the run to succeed: prefer a fixed one.
             result.append(next((d for d in dims if isinstance(d, int)), dims[0]))
     return tuple(result)
 
@@ -365,7 +365,7 @@ def _range(analysis: ShapeAnalysis, node: Node) -> Shape:
 
 
 def _is_integer(value: Value | None) -> bool:
-    # Floats that come from sizes are followed as integers too, but a range of floats rounds.
+    # Floats computed from sizes are followed as integers too, but a range of floats rounds.
     return value is not None and value.dtype in (6, 7)
 
 

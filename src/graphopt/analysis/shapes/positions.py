@@ -1,7 +1,7 @@
-"""Tensors whose elements count: what exporters write to index along several axes at once.
+"""Tensors of positions, which exporters write to index along several axes at once.
 
-Such a tensor holds, at `i, j, ...`, a number `start + a * i + b * j + ...`; start and steps may depend on sizes. So do
-`Range`, its reshaped and expanded forms, and sums and multiples of them, without any of their lengths being known.
+At `[i, j, ...]`, such a tensor holds `start + a * i + b * j + ...`; start and steps may depend on sizes. Examples are
+`Range`, its reshaped and expanded forms, and sums and multiples of them; their lengths need not be known.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _DEEPEST = 64
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """The elements of a tensor of that kind.
+    """The contents of a tensor of positions.
 
     Attributes:
         start: the first element.
-        steps: how much an element is above its neighbour, along each axis; 0 along axes of size 1.
+        steps: the difference of adjacent elements along each axis; 0 along axes of size 1.
     """
 
     start: Size
@@ -38,16 +38,16 @@ class Positions:
 class PositionAnalysis:
     """Finds tensors of positions in a model.
 
-    A claim holds for every run that succeeds, for all sizes, 0 included, with the first proviso of `ShapeAnalysis`.
+    A claim holds for every successful run, for all sizes including 0, under the first assumption of `ShapeAnalysis`.
     """
 
     def __init__(self, shapes: ShapeAnalysis) -> None:
-        """Rely on what is known of the shapes of the same model."""
+        """Use the shape analysis of the same model."""
         self.shapes = shapes
         self._known: dict[Value, Positions | None] = {}
 
     def of(self, value: Value | None, depth: int = 0) -> Positions | None:
-        """What a value holds, when that is positions; None when it is not, or not known to be."""
+        """The positions in a value; None if it is not known to be a tensor of positions."""
         if value is None or value.dtype not in _INTEGERS or depth > _DEEPEST:
             return None
         if value not in self._known:
@@ -72,19 +72,19 @@ class PositionAnalysis:
         return rule(self, node, shape, depth + 1) if node is not None and rule is not None else None
 
     def _settled(self, value: Value, found: Positions | None) -> Positions | None:
-        """The same with steps of 0 along axes of size 1, so that it can be stretched."""
+        """The same positions with steps of 0 along axes of size 1, so that they can be broadcast."""
         shape = self.shapes.shape(value)
         if found is None or shape is None or len(shape) != len(found.steps):
             return None
         return Positions(found.start, tuple(0 if d == 1 else s for d, s in zip(shape, found.steps, strict=True)))
 
     def covers(self, positions: Positions, shape: Shape, size: Size) -> bool:
-        """Whether a tensor of that shape holds 0, 1, 2, ... up to a size in its order in memory.
+        """Whether a tensor holds 0, 1, 2, ..., size - 1 in row-major order.
 
         Args:
-            positions: what it holds.
+            positions: its contents.
             shape: its shape.
-            size: the number of elements, if it is so.
+            size: the expected number of elements.
         """
         total: Size = 1
         for dim, step in zip(reversed(shape), reversed(positions.steps), strict=True):
@@ -95,10 +95,10 @@ class PositionAnalysis:
 
 
 def of_numbers(array: np.ndarray) -> Positions | None:
-    """The positions that an array of integers holds; None when it holds something else.
+    """The positions in an array of integers; None if its contents have another form.
 
     Args:
-        array: at least one integer.
+        array: an array of at least one integer.
     """
     start = array.reshape(-1)[0]
     steps = []
@@ -122,7 +122,7 @@ def _same(known: PositionAnalysis, node: Node, shape: Shape, depth: int) -> Posi
 
 
 def _reshaped(known: PositionAnalysis, node: Node, shape: Shape, depth: int) -> Positions | None:
-    """Axes of size 1 come and go, the others stay in order."""
+    """A reshape that adds or removes axes of size 1 only."""
     source = known.of(node.input(0), depth)
     before = known.shapes.shape(node.inputs[0]) if node.inputs[0] is not None else None
     if source is None or before is None or wide(before) != wide(shape):
@@ -132,7 +132,7 @@ def _reshaped(known: PositionAnalysis, node: Node, shape: Shape, depth: int) -> 
 
 
 def wide(shape: Sequence[Size]) -> list[Size]:
-    """The dimensions of a shape but those that are certainly 1."""
+    """The dimensions of a shape except those known to be 1."""
     return [dim for dim in shape if dim != 1]
 
 
@@ -147,7 +147,7 @@ def _expanded(known: PositionAnalysis, node: Node, shape: Shape, depth: int) -> 
 
 
 def _broadcast(known: PositionAnalysis, value: Value | None, shape: Shape, depth: int) -> Positions | None:
-    """The positions of an operand where it is stretched to a shape."""
+    """The positions of an operand broadcast to a shape."""
     source = known.of(value, depth)
     before = known.shapes.shape(value) if value is not None else None
     if source is None or before is None or len(before) > len(shape):
@@ -181,7 +181,7 @@ def _multiple(known: PositionAnalysis, node: Node, shape: Shape, depth: int) -> 
 
 
 def _cut(known: PositionAnalysis, node: Node, shape: Shape, depth: int) -> Positions | None:
-    """A `Slice` that begins at a known place and goes forwards."""
+    """A `Slice` with known, non-negative starts and positive steps."""
     source = known.of(node.input(0), depth)
     columns = [known.shapes.sizes(node.input(index)) for index in (1, 3, 4)]
     starts = columns[0]

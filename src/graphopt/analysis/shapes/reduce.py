@@ -1,4 +1,4 @@
-"""Output shapes of reductions, and of operators whose result is sized by an operand."""
+"""Output shapes of reductions, and of operators with an operand that states the result's size."""
 
 from __future__ import annotations
 
@@ -85,11 +85,11 @@ def _scaled(analysis: ShapeAnalysis, node: Node, dims: list[Size], index: int) -
 
 
 _FINEST = 16
-"""The finest fraction of a scale that is followed for a dynamic size: beside it, sizes may be up to 2**20."""
+"""Largest denominator of a scale that is followed for a dynamic size, which leaves room for sizes up to 2**20."""
 
 
 def _scale(analysis: ShapeAnalysis, dim: Size, factor: float | Expr | FloatElement) -> Size:
-    """`floor(dim * factor)`, where the product is exact in 32-bit floats or rounded down to the same size."""
+    """`floor(dim * factor)`, if the product is exact in float32 or rounds down to the same size."""
     if not isinstance(factor, (int, float)) or not math.isfinite(factor) or factor <= 0:
         return analysis.fresh()
     if isinstance(dim, int):

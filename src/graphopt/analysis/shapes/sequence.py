@@ -1,4 +1,4 @@
-"""Shapes of tensors that come out of a sequence, when it is known what went in."""
+"""Shapes of the elements of sequences whose construction is known."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _constant(analysis: ShapeAnalysis, value: Value | None) -> int | None:
 
 
 def _piece(analysis: ShapeAnalysis, split: Node, index: int) -> Shape:
-    """The shape of one piece that `SplitToSequence` makes."""
+    """The shape of one part of a `SplitToSequence`."""
     shape = analysis.need(split, 0)
     axis = normal_axis(split.attr("axis", 0), len(shape))
     stated = split.input(1)

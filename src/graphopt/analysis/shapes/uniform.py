@@ -1,4 +1,4 @@
-"""Tensors that hold one number throughout, whatever their size: what masks of dynamic length are often made of."""
+"""Uniform tensors, whose elements are all equal, of any size: parts of masks of dynamic length."""
 
 from __future__ import annotations
 
@@ -21,50 +21,50 @@ _DEEPEST = 64
 _MOVES = frozenset({
     "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze",
 })  # fmt: skip
-"""Operators whose results hold nothing but elements of their first input."""
+"""Operators whose results contain only elements of their first input."""
 
 _COMPUTED = frozenset({
     "Add", "And", "Cast", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min", "Mul", "Neg",
     "Not", "Or", "Sub", "Xor",
 })  # fmt: skip
-"""Operators that compute each element from one of each input, and have exact kernels for integers and booleans."""
+"""Elementwise operators with exact kernels for integers and booleans."""
 
 _WITH_ITSELF = {
     "Equal": True, "GreaterOrEqual": True, "LessOrEqual": True, "Greater": False, "Less": False, "Xor": False,
 }  # fmt: skip
-"""What comparing an integer or boolean with itself gives."""
+"""The result of comparing an integer or boolean with itself."""
 
 _EXACT = frozenset({TensorProto.BOOL, TensorProto.INT64, TensorProto.INT32, TensorProto.UINT8, TensorProto.INT8})
 
 
 class UniformAnalysis:
-    """Finds tensors of one number in a model.
+    """Finds uniform tensors in a model.
 
-    A claim holds for every run that succeeds, for all sizes, with the first proviso of `ShapeAnalysis`; of a tensor
-    without elements it says nothing.
+    A claim holds for every successful run, for all sizes, under the first assumption of `ShapeAnalysis`; for an empty
+    tensor it means nothing.
     """
 
     def __init__(self, analyse: Callable[[], ShapeAnalysis]) -> None:
-        """Nothing is looked at before it is asked for.
+        """Start without any analysis, which runs on demand.
 
         Args:
-            analyse: gives the shapes of the model, of which any size may be 0.
+            analyse: returns the shapes of the model, any of whose sizes may be 0.
         """
         self._analyse = analyse
         self._known: dict[Value, Array | None] = {}
 
     @cached_property
     def shapes(self) -> ShapeAnalysis:
-        """What is known of the shapes of the model: a walk over all of it, which few questions need."""
+        """The shape analysis of the model: a pass over all of it, which few queries need."""
         return self._analyse()
 
     @cached_property
     def positions(self) -> PositionAnalysis:
-        """What is known of tensors that count."""
+        """The analysis of tensors of positions."""
         return PositionAnalysis(self.shapes)
 
     def of(self, value: Value | None, depth: int = 0) -> Array | None:
-        """The number that a value holds throughout, as an array of rank 0; None when that is not known."""
+        """The number in all elements of a value, as an array of rank 0; None if it is not known to be uniform."""
         if value is None or depth > _DEEPEST:
             return None
         if value not in self._known:
@@ -102,7 +102,7 @@ class UniformAnalysis:
         return None if node.op == "Xor" else self._compared(node)
 
     def _compared(self, node: Node) -> Array | None:
-        """What comparing two tensors that count gives everywhere."""
+        """The uniform result of comparing two tensors of positions, None if it is not uniform."""
         one, two = (self._bounds(value) for value in node.inputs)
         if one is None or two is None:
             return None
@@ -111,7 +111,7 @@ class UniformAnalysis:
         return None if answer is None else np.asarray(answer)
 
     def _bounds(self, value: Value | None) -> tuple[Size, Size] | None:
-        """The least and the largest number in a tensor that counts upwards."""
+        """The least and the largest element of a tensor of positions with non-negative steps."""
         if value is None or value.dtype != TensorProto.INT64 or not _counts(value):
             return None
         shape, found = self.shapes.shape(value), self.positions.of(value)
@@ -124,7 +124,7 @@ class UniformAnalysis:
 
 
 def _order(when_more: bool, strictly: bool) -> Callable[[bool, bool, bool, bool], bool | None]:
-    """The answer of a comparison from whether a >= b, a > b, b >= a, b > a hold throughout."""
+    """The result of a comparison, given whether a >= b, a > b, b >= a, b > a hold for all elements."""
 
     def answer(at_least_b: bool, above_b: bool, at_least_a: bool, above_a: bool) -> bool | None:
         yes, no = (above_b, at_least_a) if strictly else (at_least_b, above_a)
@@ -146,7 +146,7 @@ _COMPARED: dict[str, Callable[[bool, bool, bool, bool], bool | None]] = {
 
 
 def _counts(value: Value) -> bool:
-    """Whether it is a range, a constant or a size that was only moved: sums and products might overflow."""
+    """Whether a value is a range, a constant or a size, only moved since: sums and products might overflow."""
     for _ in range(_DEEPEST):
         node = value.producer
         if value.is_const or node is None or node.op in ("Range", "Shape", "Size"):
