@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.ir import FLOAT8_TYPES
 from graphopt.match.factors import number
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.elementwise import KEEPING
@@ -29,6 +30,8 @@ class EliminateNopVariadic(OpRule):
 class EliminateNopWhere(OpRule):
     """Remove a `Where` between a value and itself, or with a uniform constant condition.
 
+    `IsNaN` of dequantized integers is such a condition: since PyTorch 2.5 attention asks that of its probabilities.
+
     Broadcasting must not enlarge the selected operand. Runtimes add both operands, with 0 for elements that are not
     selected, so that a negative zero loses its sign; hence the level `rounding`.
     """
@@ -50,9 +53,18 @@ def _chosen(condition: Value, x: Value, other: Value) -> Value:
     """The operand from which `Where` selects every element; declines if it selects from both."""
     if x is other or condition.holds(True):
         return x
-    if condition.holds(False):
+    if condition.holds(False) or _asks_numbers_for_nan(condition):
         return other
     raise Decline("{} chooses from both", condition.name) if condition.is_const else Decline
+
+
+def _asks_numbers_for_nan(condition: Value) -> bool:
+    """Whether a condition is `IsNaN` of dequantized integers with finite scales, none of which is NaN."""
+    asked = condition.made_by("IsNaN")
+    maker = asked.operand(0).made_by("DequantizeLinear") if asked else None
+    if maker is None or maker.operand(0).dtype in (None, *FLOAT8_TYPES) or not maker.operand(1).is_const:
+        return False
+    return bool(np.isfinite(maker.operand(1).array()).all())
 
 
 class EliminateNopScatter(OpRule):

@@ -13,11 +13,10 @@ from onnx import TensorProto
 from graphopt.ir import FLOAT8_TYPES, Model
 from graphopt.operators.quantizing import is_in_singles
 from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
-from graphopt_passes.fusion.contrib.constants import floats_of
 from graphopt_passes.fusion.contrib.int4 import FuseInt4IntoMatmul, taken_by_kernel
 from graphopt_passes.fusion.contrib.limits import LIMITS, is_limit
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES
-from graphopt_passes.fusion.contrib.parameters import BYTES, NARROW, are_ordinary, dequantized
+from graphopt_passes.fusion.contrib.parameters import BYTES, NARROW, are_ordinary, dequantized, floats_of
 from graphopt_passes.fusion.contrib.quantized import side_by_side
 
 _LARGEST = 2**24

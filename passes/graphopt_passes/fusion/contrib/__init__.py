@@ -22,7 +22,8 @@ PASSES = passes_of(
     ("float_products", "FuseDequantizeIntoMatmul"),
     ("int4", "FuseInt4IntoMatmul"),
     ("blocks", "ConvertGroupsToBlocks", "ConvertFractionalZerosToSums"),
-    ("requantize", "FuseRequantization", "EliminateNopRequantization", "FuseScaleIntoDequantize"),
+    ("requantize", "EliminateRescaledQdq", "FuseRequantization", "EliminateNopRequantization",
+     "FuseScaleIntoDequantize"),
     ("moves", "FuseQdqIntoSplit"),
     ("integer", "FuseScaleIntoMatmulInteger", "FuseDynamicQuantizeIntoMatmul", "ConvertScaledCastToDequantize"),
 )  # fmt: skip

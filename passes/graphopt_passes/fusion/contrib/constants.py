@@ -7,7 +7,7 @@ import numpy as np
 from graphopt.rewrite import Decline, Node, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.limits import is_quantized
 from graphopt_passes.fusion.contrib.operands import OnIntegers
-from graphopt_passes.fusion.contrib.parameters import Quantized, dequantized
+from graphopt_passes.fusion.contrib.parameters import dequantized, floats_of
 
 _NORMALIZATIONS = (
     "BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization", "RMSNormalization",
@@ -50,12 +50,3 @@ def _reads_floats(user: Node, value: Value) -> bool:
     if user.op == "Gather":
         return user.inputs[0] is value and not is_quantized(user.result)
     return user.op in _NORMALIZATIONS and user.inputs[0] is not value
-
-
-def floats_of(integers: Quantized) -> np.ndarray:
-    """The floats that constant integers stand for, computed as the kernel does."""
-    array = integers.value.array()
-    behind = array.ndim - 1 - integers.axis if integers.axis is not None else 0
-    wide = (-1, *(1,) * behind) if integers.axis is not None else ()
-    distance = array.astype(np.int32) - integers.zero.reshape(wide).astype(np.int32)
-    return np.asarray(distance.astype(np.float32) * integers.scale.reshape(wide), np.float32)

@@ -140,6 +140,15 @@ def dequantized(value: Value) -> Quantized:
     return quantization(node, integers, integers.dtype)
 
 
+def floats_of(integers: Quantized) -> np.ndarray:
+    """The floats that constant integers stand for, computed as the kernel does."""
+    array = integers.value.array()
+    behind = array.ndim - 1 - integers.axis if integers.axis is not None else 0
+    wide = (-1, *(1,) * behind) if integers.axis is not None else ()
+    distance = array.astype(np.int32) - integers.zero.reshape(wide).astype(np.int32)
+    return np.asarray(distance.astype(np.float32) * integers.scale.reshape(wide), np.float32)
+
+
 def check_not_tied(stored: Value, node: Node) -> None:
     """Decline if others, such as an embedding, read a large constant, which would be stored a second time."""
     tensor = stored.constant_tensor

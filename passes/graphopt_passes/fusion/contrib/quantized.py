@@ -13,7 +13,6 @@ from graphopt.ir.types import element_count
 from graphopt.operators.window import Window, settings_of
 from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.averages import AVERAGES
-from graphopt_passes.fusion.contrib.constants import floats_of
 from graphopt_passes.fusion.contrib.limits import LIMITS, bounded, limit
 from graphopt_passes.fusion.contrib.moves import DATA, MOVES, Maker, moved
 from graphopt_passes.fusion.contrib.operands import DOMAIN, OnIntegers, may_sum_nothing
@@ -25,6 +24,7 @@ from graphopt_passes.fusion.contrib.parameters import (
     check_per_tensor,
     check_steps,
     dequantized,
+    floats_of,
     other_bytes,
     quantized,
 )

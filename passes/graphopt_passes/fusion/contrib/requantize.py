@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from graphopt.ir.numpy_types import numpy_type
 from graphopt.match import Const, Either, Match, OpBuilder, Pattern, Var
-from graphopt.rewrite import Decline, Node, Outcome, Rewriter, Value
+from graphopt.rewrite import Decline, Fired, Node, Numerics, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, ForRuntime, OnIntegers
 from graphopt_passes.fusion.contrib.parameters import (
     BYTES,
@@ -14,6 +15,7 @@ from graphopt_passes.fusion.contrib.parameters import (
     check_per_tensor,
     check_steps,
     dequantized,
+    floats_of,
     quantized,
 )
 
@@ -95,6 +97,48 @@ class FuseRequantization(ForRuntime):
         if x.same_scale(output) or x.value.is_const:
             raise Decline
         return scaled(x, 1.0, 0.0, output, rw, exactly=True)
+
+
+_WITHIN = 0.25
+"""Steps from an integer, in exact numbers, that what is rounded to it may be; float32 loses a tenth of that."""
+
+
+class EliminateRescaledQdq(ForRuntime):
+    """Remove `DequantizeLinear` and `QuantizeLinear` with another scale, where each integer is given back.
+
+    What is multiplied by a number, or divided, in between has a range that is larger by that: calibration finds the
+    same steps for it, but for the last digits. Attention scales its operands so, `Gelu` what it is written out with.
+    """
+
+    numerics = Numerics.EXACT
+    opsets = "10-"
+
+    def pattern(self, op: OpBuilder, number: Pattern) -> Pattern:
+        """The number may be dequantized itself, and others may read what leads to the result."""
+        floats = op.DequantizeLinear(Var(), ..., _shared=True, _bind="inner", _other_attrs=True)
+        scaled = op.Mul(floats, number, _shared=True), op.Div(floats, number, _shared=True, _bind="quotient")
+        return op.QuantizeLinear(Either(floats, *scaled), ..., _other_attrs=True)
+
+    def rewrite(self, m: Match, rw: Rewriter) -> Fired:
+        x, output = dequantized(m.inner.result), quantized(m.root)
+        check_per_tensor([x, output])
+        if x.value.is_const:
+            raise Decline
+        factor = 1.0 if m.number is None else _factor(m.number, x.value)
+        step = float(x.scale.item()) * (1 / factor if m.quotient else factor)
+        zero, ends = int(x.zero.item()), np.iinfo(numpy_type(x.dtype))
+        lost = abs(step / float(output.scale.item()) - 1) * max(zero - ends.min, ends.max - zero)
+        if zero != output.zero.item() or not lost < _WITHIN:
+            raise Decline("{} is quantized otherwise than {}", output.value.name, x.value.name)
+        return rw.pass_on(m.root, x.value)
+
+
+def _factor(number: Value, x: Value) -> float:
+    """A constant number that a value is multiplied with, which gives it no axis; it may be dequantized."""
+    array = number.array() if number.is_const else floats_of(dequantized(number))
+    if array.size != 1 or array.ndim > (x.rank or 0) or not are_ordinary(float(array.item())):
+        raise Decline("{} is no ordinary number, or may give {} an axis", number.name, x.name)
+    return float(array.item())
 
 
 _SAME = 1e-2
