@@ -7,14 +7,15 @@ import numpy as np
 from graphopt.rewrite import Decline, Node, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.limits import is_quantized
 from graphopt_passes.fusion.contrib.operands import OnIntegers
-from graphopt_passes.fusion.contrib.parameters import dequantized, floats_of
+from graphopt_passes.fusion.contrib.parameters import WORDS, dequantized, floats_of
 
 _NORMALIZATIONS = (
     "BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization", "RMSNormalization",
     "SimplifiedLayerNormalization",
 )  # fmt: skip
 """Operators whose scales and biases are floats in every kernel."""
-_READERS = (*_NORMALIZATIONS, "Gather")
+_ARITHMETIC = ("Add", "Div", "Mul", "Pow", "Sub")
+_READERS = (*_NORMALIZATIONS, *_ARITHMETIC, "Gather")
 _LARGEST = 2**16
 """The most bytes of floats for which it pays to save a kernel in each run."""
 
@@ -23,7 +24,7 @@ class FoldDequantizedParameters(OnIntegers):
     """Fold the `DequantizeLinear` of constant scales and biases of normalizations, and of small tables.
 
     No kernel normalizes with integers, so these are dequantized in every run. So are small tables whose gathered values
-    are not quantized again.
+    are not quantized again, and the constant operands of arithmetic on 16-bit integers, whose kernels are for bytes.
     """
 
     # No pattern: all readers of the result count.
@@ -46,7 +47,15 @@ class FoldDequantizedParameters(OnIntegers):
 
 
 def _reads_floats(user: Node, value: Value) -> bool:
-    """Whether an operator normalizes with a value, or gathers from it values that nothing quantizes."""
+    """Whether an operator normalizes with a value, gathers unquantized values from it, or computes on 16-bit integers."""
+    if user.op in _ARITHMETIC:
+        return any(_is_of_words(operand) for operand in user.operands if operand is not value)
     if user.op == "Gather":
         return user.inputs[0] is value and not is_quantized(user.result)
     return user.op in _NORMALIZATIONS and user.inputs[0] is not value
+
+
+def _is_of_words(value: Value) -> bool:
+    """Whether a value is dequantized from integers of 16 bits."""
+    maker = value.made_by("DequantizeLinear")
+    return maker is not None and maker.operand(0).dtype in WORDS
