@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from math import prod
 from weakref import WeakKeyDictionary
@@ -18,6 +18,7 @@ from graphopt_passes.fusion.contrib.limits import LIMITS, is_limit
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES
 from graphopt_passes.fusion.contrib.parameters import BYTES, NARROW, are_ordinary, dequantized, floats_of
 from graphopt_passes.fusion.contrib.quantized import side_by_side
+from graphopt_passes.fusion.contrib.word_products import ConvertWordMatmulToBytes, is_large
 
 _LARGEST = 2**24
 """The most bytes of a weight as floats. Larger ones stay integers: the model would grow to four times its size."""
@@ -117,7 +118,9 @@ def _is_for_integers(user: Node, value: Value) -> bool:
     overlaps = user.op == "ConvTranspose" and not _fits(side_by_side, user, user.operand(1))
     if overlaps or user.op == _FUSED or (user.op in _CONVOLUTIONS and not _is_quantized(user.result)):
         return False  # no rule makes integer products of these
-    return any(_comes_of_integers(operand) for operand in user.operands if operand is not value)
+    of_words = user.op in ConvertWordMatmulToBytes.ops and is_large(value.shape or (), int(user.attr("transB", 0)))
+    kinds = {*BYTES, TensorProto.UINT16} if of_words else BYTES
+    return any(_comes_of_integers(operand, kinds) for operand in user.operands if operand is not value)
 
 
 def _fits(check: Callable[..., object], *operands: Node | Value) -> bool:
@@ -168,15 +171,15 @@ def _floats(node: Node) -> np.ndarray:
     return np.asarray((array - wide[1]) * wide[0], np.float32)
 
 
-def _comes_of_integers(value: Value) -> bool:
-    """Whether a computed value is dequantized from bytes and possibly moved, as integer products need it."""
+def _comes_of_integers(value: Value, kinds: Collection[int]) -> bool:
+    """Whether a computed value is dequantized from `kinds` and possibly moved, as integer products need it."""
     for _ in range(_MOST_MOVES):
         maker = value.producer
         if maker is None:
             return False
         if maker.op in FoldDequantizedWeights.ops:
             stored = maker.operand(0)
-            return not stored.is_const and stored.dtype in (None, *BYTES)
+            return not stored.is_const and stored.dtype in (None, *kinds)
         if maker.op not in _MOVING and maker.op not in LIMITS:
             return False
         value = maker.operand(0)

@@ -20,6 +20,7 @@ PASSES = passes_of(
     ("moves", "MoveReshapeBeforeDequantize", "MoveMaxBeforeDequantize"),
     ("quantized", "FuseQdqIntoOp"),
     ("float_products", "FuseDequantizeIntoMatmul"),
+    ("word_products", "ConvertWordMatmulToBytes"),
     ("int4", "FuseInt4IntoMatmul"),
     ("blocks", "ConvertGroupsToBlocks", "ConvertFractionalZerosToSums"),
     ("requantize", "EliminateRescaledQdq", "FuseRequantization", "EliminateNopRequantization",

@@ -47,7 +47,7 @@ class FoldDequantizedParameters(OnIntegers):
 
 
 def _reads_floats(user: Node, value: Value) -> bool:
-    """Whether an operator normalizes with a value, gathers unquantized values from it, or computes on 16-bit integers."""
+    """Whether an operator normalizes with a value, gathers unquantized ones from it, or computes on 16-bit integers."""
     if user.op in _ARITHMETIC:
         return any(_is_of_words(operand) for operand in user.operands if operand is not value)
     if user.op == "Gather":

@@ -47,7 +47,7 @@ class FuseDequantizeIntoMatmul(OnIntegers):
         if weight.value is not given.value or turned:
             check_not_tied(given.value, node)
         if turned:
-            weight = _turned(weight, rw)
+            weight = turned_matrix(weight, rw)
         (a, a_scale, a_zero), (b, b_scale, b_zero) = x.read(rw), weight.read(rw)
         if a_scale.made_by("DynamicQuantizeLinear"):  # an infinite scale becomes NaN, as 0 times infinity in float sums
             a_scale = rw.op("Add", a_scale, rw.op("Sub", a_scale, a_scale))
@@ -70,7 +70,7 @@ def _rows(value: Value) -> Quantized:
     return Quantized(integers, np.ones(1, np.float32), np.zeros(1, np.uint8), TensorProto.UINT8, None, (scale, zero))
 
 
-def _turned(weight: Quantized, rw: Rewriter) -> Quantized:
+def turned_matrix(weight: Quantized, rw: Rewriter) -> Quantized:
     """A transposed matrix, whose scales then vary along the other axis."""
     value = rw.constant(np.ascontiguousarray(weight.value.array().T), like=weight.value)
     return replace(weight, value=value, axis=None if weight.axis is None else 1 - weight.axis)
