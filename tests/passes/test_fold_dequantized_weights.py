@@ -40,3 +40,22 @@ def test_weights_stay_integers_where_all_of_them_would_be_more_than_a_file_may_h
         result = PassManager(passes="fold_dequantized_weights, convert_matmul_of_bytes").run(model)
         made.append([node.op_type for node in result.model.graph.node])
     assert made == [["DequantizeLinear", "MatMul", "MatMulNBits"], ["MatMul", "MatMul"]]
+
+
+def test_large_weights_stay_integers_where_all_of_them_would_be_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 17]>
+    g (float[3,4] x) => (float[3,4] y)
+    <int8[4,2] c = {3, -100, 127, 50, 1, 2, -3, -4}, int8[2,4] b = {1, 2, 3, 4, 5, 6, 7, 8}, int8[4,4] w, float s = {1}>
+    {
+      d = DequantizeLinear (c, s) p = MatMul (x, d) e = DequantizeLinear (b, s) q = MatMul (p, e)
+      f = DequantizeLinear (w, s) y = MatMul (q, f)
+    }""".replace("[4,4] w", f"[4,4] w = {{{', '.join('1' * 16)}}}")
+    )
+    monkeypatch.setattr(weights_of_floats, "_LARGEST", (64, 32))
+    left = []
+    for most in (63, 64, 127, 128):
+        monkeypatch.setattr(weights_of_floats, "_MOST", most)
+        result = PassManager(passes="fold_dequantized_weights").run(model)
+        left.append([node.op_type for node in result.model.graph.node].count("DequantizeLinear"))
+    assert left == [3, 1, 1, 0]

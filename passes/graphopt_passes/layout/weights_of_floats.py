@@ -20,14 +20,14 @@ from graphopt_passes.fusion.contrib.parameters import BYTES, NARROW, are_ordinar
 from graphopt_passes.fusion.contrib.quantized import side_by_side
 from graphopt_passes.fusion.contrib.word_products import ConvertWordMatmulToBytes, is_large
 
-_LARGEST = 2**24
-"""The most bytes of a weight as floats. Larger ones stay integers: the model would grow to four times its size."""
+_LARGEST = 2**28, 2**24
+"""The most bytes of a weight as floats; the second applies if all weights up to the first exceed `_MOST`."""
 _MOST = 2**30
-"""The most bytes of all such weights of a model as floats. If there are more, all of them stay integers."""
+"""The most bytes of all such weights of a model as floats, four times their size. If there are more, all stay."""
 _STORED = {"DequantizeLinear": 0, f"{DOMAIN}::DequantizeLinear": 0, f"{DOMAIN}::MatMulNBits": 1}
 """Operators that read integers as floats, and the position of the integers."""
 _INTEGERS = frozenset(BYTES) | NARROW
-_totals: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
+_limits: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
 _FUSED = f"{DOMAIN}::FusedConv"
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", _FUSED})
 _PRODUCTS = _CONVOLUTIONS | {"Gemm", "MatMul", "com.microsoft::FusedGemm", "com.microsoft::FusedMatMul"}
@@ -88,15 +88,18 @@ class FoldLeftDequantizedWeights(FoldDequantizedWeights):
 def check_growth(stored: Value, rw: Rewriter) -> None:
     """Decline if constant integers, or all in a model that are read as floats, would be large as floats."""
     tensor, model = stored.constant_tensor, stored.graph.model
-    if tensor is None or 4 * prod(tensor.dims) > min(_LARGEST, rw.options.max_folded_bytes):
-        raise Decline("{} as floats would be large", stored.name)
-    total = _totals.get(model)
-    if total is None:
-        read = {node.operand(_STORED[node.op]) for node in model.nodes() if node.op in _STORED}
-        sizes = (4 * prod(each.sizes()) for each in read if each.is_const and each.dtype in _INTEGERS | FLOAT8_TYPES)
-        total = _totals[model] = sum(size for size in sizes if size <= _LARGEST)
-    if total > _MOST:
-        raise Decline("all bytes that are read as floats would take {} bytes as these", total)
+    if model not in _limits:
+        _limits[model] = _limit(model)
+    if tensor is None or 4 * prod(tensor.dims) > min(_limits[model], rw.options.max_folded_bytes):
+        raise Decline("{} as floats, or all bytes that are read as these, would be large", stored.name)
+
+
+def _limit(model: Model) -> int:
+    """The largest limit for single weights at which all weights of a model up to it fit into `_MOST`; 0 if none does."""
+    read = {node.operand(_STORED[node.op]) for node in model.nodes() if node.op in _STORED}
+    kept = [each for each in read if each.is_const and each.dtype in _INTEGERS | FLOAT8_TYPES]
+    sizes = [4 * prod(each.sizes()) for each in kept]
+    return next((most for most in _LARGEST if sum(size for size in sizes if size <= most) <= _MOST), 0)
 
 
 def _read(result: Value) -> list[Value]:
