@@ -16,7 +16,7 @@ from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Re
 from graphopt_passes.fusion.contrib.int4 import FuseInt4IntoMatmul, taken_by_kernel
 from graphopt_passes.fusion.contrib.limits import LIMITS, is_limit
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES
-from graphopt_passes.fusion.contrib.parameters import BYTES, NARROW, are_ordinary, dequantized, floats_of
+from graphopt_passes.fusion.contrib.parameters import BYTES, NARROW, WORDS, are_ordinary, dequantized, floats_of
 from graphopt_passes.fusion.contrib.quantized import side_by_side
 from graphopt_passes.fusion.contrib.word_products import ConvertWordMatmulToBytes, is_large
 
@@ -122,7 +122,7 @@ def _is_for_integers(user: Node, value: Value) -> bool:
     if overlaps or user.op == _FUSED or (user.op in _CONVOLUTIONS and not _is_quantized(user.result)):
         return False  # no rule makes integer products of these
     of_words = user.op in ConvertWordMatmulToBytes.ops and is_large(value.shape or (), int(user.attr("transB", 0)))
-    kinds = {*BYTES, TensorProto.UINT16} if of_words else BYTES
+    kinds = WORDS.union(BYTES) if of_words else BYTES
     return any(_comes_of_integers(operand, kinds) for operand in user.operands if operand is not value)
 
 

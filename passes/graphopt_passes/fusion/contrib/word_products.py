@@ -11,11 +11,13 @@ from onnx import TensorProto
 from graphopt.rewrite import Decline, Dim, Node, Numerics, Outcome, Rewriter
 from graphopt_passes.fusion.contrib.float_products import row_added, turned_matrix
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, OnIntegers, check_float
-from graphopt_passes.fusion.contrib.parameters import Quantized, check_not_tied, dequantized, other_bytes
+from graphopt_passes.fusion.contrib.parameters import WORDS, Quantized, check_not_tied, dequantized, other_bytes
 from graphopt_passes.fusion.contrib.quantized import check_range, taken
 
 _SMALLEST, _SHORTEST = 2**16, 128
 """Elements of a matrix, and of its columns, from which on two products take less time than one of floats."""
+_MIDDLE = 1 << 15
+"""What makes signed integers of 16 bits unsigned."""
 
 
 class ConvertWordMatmulToBytes(OnIntegers):
@@ -38,7 +40,7 @@ class ConvertWordMatmulToBytes(OnIntegers):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         x, given = dequantized(node.operand(0)), dequantized(node.operand(1))
-        if x.dtype != TensorProto.UINT16:
+        if x.dtype not in WORDS:
             raise Decline
         check_float(node.result)
         if not x.is_whole or x.value.is_const or (x.value.rank or 0) < 2:
@@ -74,10 +76,13 @@ def is_large(shape: tuple[Dim, ...], turned: int) -> bool:
 
 
 def _halves(x: Quantized, rw: Rewriter) -> tuple[Quantized, Quantized]:
-    """The upper and the lower bytes of integers of 16 bits, and of their zero point."""
-    upper = rw.op("BitShift", x.value, rw.constant(np.array(8, np.uint16)), direction="RIGHT")
-    zero = int(x.zero.item())
-    parts = (upper, x.scale * np.float32(256), zero >> 8), (x.value, x.scale, zero & 255)
+    """The upper and the lower bytes of integers of 16 bits, and of their zero point; of signed ones 2^15 further up."""
+    integers, zero = x.value, int(x.zero.item())
+    if x.dtype == TensorProto.INT16:
+        bits = rw.op("Cast", integers, to=TensorProto.UINT16)
+        integers, zero = rw.op("BitwiseXor", bits, rw.constant(np.array(_MIDDLE, np.uint16))), zero + _MIDDLE
+    upper = rw.op("BitShift", integers, rw.constant(np.array(8, np.uint16)), direction="RIGHT")
+    parts = (upper, x.scale * np.float32(256), zero >> 8), (integers, x.scale, zero & 255)
     high, low = (
         Quantized(
             rw.op("Cast", value, to=TensorProto.UINT8), scale, np.array([start], np.uint8), TensorProto.UINT8, None,
