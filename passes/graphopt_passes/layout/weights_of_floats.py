@@ -95,7 +95,7 @@ def check_growth(stored: Value, rw: Rewriter) -> None:
 
 
 def _limit(model: Model) -> int:
-    """The largest limit for single weights at which all weights of a model up to it fit into `_MOST`; 0 if none does."""
+    """The largest limit for a weight at which all weights of a model up to it fit into `_MOST`; 0 if none does."""
     read = {node.operand(_STORED[node.op]) for node in model.nodes() if node.op in _STORED}
     kept = [each for each in read if each.is_const and each.dtype in _INTEGERS | FLOAT8_TYPES]
     sizes = [4 * prod(each.sizes()) for each in kept]

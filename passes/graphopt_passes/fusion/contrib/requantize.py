@@ -100,21 +100,21 @@ class FuseRequantization(ForRuntime):
 
 
 _WITHIN = 0.25
-"""Steps from an integer, in exact numbers, that what is rounded to it may be; float32 loses a tenth of that."""
+"""The most steps between an integer and the exact number that is rounded to it; float32 adds a tenth of that."""
 
 
 class EliminateRescaledQdq(ForRuntime):
-    """Remove `DequantizeLinear` and `QuantizeLinear` with another scale, where each integer is given back.
+    """Remove a `DequantizeLinear` and a `QuantizeLinear` with another scale, if every integer is restored.
 
-    What is multiplied by a number, or divided, in between has a range that is larger by that: calibration finds the
-    same steps for it, but for the last digits. Attention scales its operands so, `Gelu` what it is written out with.
+    A constant factor or divisor in between scales the range of the value, so that calibration finds the same steps but
+    for the last digits. Attention scales its operands like this, as do the operators of a written-out `Gelu`.
     """
 
     numerics = Numerics.EXACT
     opsets = "10-"
 
     def pattern(self, op: OpBuilder, number: Pattern) -> Pattern:
-        """The number may be dequantized itself, and others may read what leads to the result."""
+        """The number may be dequantized itself; intermediate values may have other readers."""
         floats = op.DequantizeLinear(Var(), ..., _shared=True, _bind="inner", _other_attrs=True)
         scaled = op.Mul(floats, number, _shared=True), op.Div(floats, number, _shared=True, _bind="quotient")
         return op.QuantizeLinear(Either(floats, *scaled), ..., _other_attrs=True)
