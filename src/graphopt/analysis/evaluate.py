@@ -8,7 +8,6 @@ may be stored. `evaluate` computes them: by NumPy for data movement, integers, a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from onnx import TensorProto
@@ -19,6 +18,7 @@ from graphopt.analysis.plan import ConstantRegion, Policy, plan
 from graphopt.analysis.runtime import run
 from graphopt.errors import Decline, ModelError
 from graphopt.ir import Node, Tensor, Value
+from graphopt.ir.slices import is_mapped
 
 _IEEE: dict[str, np.ufunc] = {
     "Abs": np.abs, "Add": np.add, "Ceil": np.ceil, "Div": np.divide, "Floor": np.floor, "Mul": np.multiply,
@@ -157,12 +157,10 @@ class _Evaluation:
 
 def _released(array: Array) -> Array:
     """The array, or a copy if it is a small view that would keep a larger array in memory."""
-    base: Any = array
-    while isinstance(base, np.ndarray) and base.base is not None and not isinstance(base, np.memmap):
+    base = array
+    while isinstance(base.base, np.ndarray):
         base = base.base
-    if isinstance(base, np.ndarray) and not isinstance(base, np.memmap) and base.nbytes > 2 * array.nbytes:
-        return array.copy()
-    return array
+    return array.copy() if base.nbytes > 2 * array.nbytes and not is_mapped(base) else array
 
 
 def _result_type(value: Value, array: Array) -> int | None:

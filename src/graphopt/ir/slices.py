@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import field
 from io import FileIO
+from mmap import ACCESS_READ, ALLOCATIONGRANULARITY, mmap
 from pathlib import Path
 from typing import IO, Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -16,6 +19,11 @@ from graphopt.records import dataclass
 
 _READ_LIMIT = 1 << 22
 """Slices of files up to this many bytes are read instead of mapped."""
+
+_MOST_MAPS = 256
+"""So many slices are mapped at a time, since each map keeps a descriptor; what else is asked for is read."""
+
+_maps: WeakSet[mmap] = WeakSet()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +67,20 @@ class FileSlice:
     def view(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """The bytes, read-only: as a memory map where there are many, since a map costs as much as reading a few."""
         try:
-            if self.length > _READ_LIMIT:
-                with self.opened() as file:
-                    return np.memmap(file, np.uint8, mode="r", offset=self.offset, shape=(self.length,))
+            if self.length > _READ_LIMIT and len(_maps) < _MOST_MAPS:
+                with suppress(OSError):  # of a file system that maps nothing
+                    return self._mapped()
             return np.frombuffer(self.pieces((0,), self.length)[0], np.uint8)
         except (OSError, ValueError) as error:
             message = f"cannot read {self.length} bytes at {self.offset} of tensor data file {self.path}: {error}"
             raise ModelError(message) from error
+
+    def _mapped(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        before = self.offset % ALLOCATIONGRANULARITY
+        with self.opened() as file:
+            made = mmap(file.fileno(), before + self.length, access=ACCESS_READ, offset=self.offset - before)
+        _maps.add(made)
+        return np.frombuffer(made, np.uint8, self.length, before)
 
     def read_into(self, target: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
         """Read the bytes into an array of as many.
@@ -121,6 +136,14 @@ class FileSlice:
                 if len(found[-1]) != length:
                     raise ValueError(f"the file ends after {len(found[-1])} of them")
         return found
+
+
+def is_mapped(array: np.ndarray[Any, Any]) -> bool:
+    """Whether an array is a view of a file, in no memory of its own."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base, memoryview) and base.obj in _maps
 
 
 def stamp_of(file: IO[bytes]) -> tuple[int, int]:
