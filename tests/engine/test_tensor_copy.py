@@ -39,3 +39,15 @@ def test_a_short_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(DATA.tobytes())
     with pytest.raises(ModelError, match="the file ends after 92 of them"):
         Tensor(TensorProto.FLOAT, (24,), source=FileSlice(tmp_path / "data", 4, 96)).copy()
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "<f8", "<u2"])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (33, 65), (1000, 3)])
+def test_a_view_is_looked_at_as_it_lies(dtype: str, shape: tuple[int, int]) -> None:
+    data = np.arange(1, shape[0] * shape[1] + 1).astype(dtype).reshape(shape)
+    for view in (data.T, data[::-1], data[:, ::2], np.broadcast_to(data[:1], shape)):
+        tensor, written = Tensor.from_array(view), Tensor.from_array(np.ascontiguousarray(view))
+        assert tensor.sample() == written.sample()
+        assert tensor.least() == written.least()
+        assert tensor.array().flags.c_contiguous == view.flags.c_contiguous
+        assert tensor.key() == written.key()

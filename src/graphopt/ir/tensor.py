@@ -57,6 +57,13 @@ def _sampled(data: bytes | memoryview) -> bytes:
     return b"".join([data[at : at + length] for at in _places(size, length)])
 
 
+def _sampled_view(array: np.ndarray) -> bytes:
+    """The same of a view, whose elements lie in another order than that in which they are written."""
+    step, length = array.itemsize, min(_SAMPLE, array.nbytes)
+    runs = [(at // step, at % step, -(-(at + length) // step)) for at in _places(array.nbytes, length)]
+    return b"".join([array.flat[first:end].tobytes()[skip:][:length] for first, skip, end in runs])
+
+
 class Tensor:
     """A constant: element type, dimensions and a place where its bytes are.
 
@@ -259,7 +266,8 @@ class Tensor:
                 return b"".join(self.source.pieces(_places(self.source.length, length), length))
             except (OSError, ValueError) as error:
                 raise ModelError(f"cannot read tensor data file {self.source.path}: {error}") from error
-        return _sampled(self._bytes().data)
+        array = self.array()
+        return _sampled(self._bytes().data) if array.flags.c_contiguous else _sampled_view(array)
 
     def least(self, most_read: int | None = None) -> np.floating[Any] | None:
         """The smallest magnitude of its elements that are not zero.
@@ -308,7 +316,7 @@ class Tensor:
         if source is not None and source.length == self.numel * bits.itemsize:
             found = _smallest(source.chunks(_WHOLE_CHUNK if every == 1 else _CHUNK * bits.itemsize, every), bits)
         else:
-            found = _smallest(_parts(self._bytes()), bits)
+            found = _smallest(_parts(self.array().ravel("K").view(np.uint8)), bits)  # a view in its own order
         return found[0], found[1] or every > 1
 
     def _bytes(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
