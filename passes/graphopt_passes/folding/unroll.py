@@ -164,16 +164,23 @@ def _check_stackable(value: Value, rounds: int) -> None:
     """Decline if a scanned value cannot be split into iterations, or an output of the body cannot be stacked."""
     if value.dtype not in _STACKED:
         raise Decline("{} of element type {} cannot be stacked", value.name, type_name(value.dtype or 0))
+    if not rounds:
+        _declared(value)
+
+
+def _declared(value: Value) -> list[int]:
+    """The sizes that a body declares for an output; without iterations the runtime guesses the others."""
     stated = value.declared.shape if isinstance(value.declared, TensorType) else None
-    if not rounds and (stated is None or not all(isinstance(d, int) for d in stated)):
-        # Without iterations the runtime guesses sizes that the body does not declare; it infers fewer than we do.
+    sizes = [size for size in stated or () if isinstance(size, int)]
+    if stated is None or len(sizes) < len(stated):
         raise Decline("the shape of {} is not known, and no round tells", value.name)
+    return sizes
 
 
 def _stack(rw: Rewriter, values: Sequence[Value], like: Value, axis: int) -> Value:
     """Stack the results of all iterations along a new axis; `like` is the output of the body, known to stack."""
-    if not values:
-        sizes = list(like.sizes())
+    if not values:  # of the declared sizes, as in the runtime, whatever the initial states would make of them
+        sizes = list(_declared(like))
         sizes.insert(axis, 0)
         assert like.dtype is not None
         return rw.constant(Tensor.from_array(np.zeros(sizes, numpy_type(like.dtype)), like.dtype))
