@@ -1,4 +1,4 @@
-"""Finding what optimizers get wrong: random models, verdicts, and failing models reduced."""
+"""The fuzzer: random models, verdicts on the results of optimizers, and reduced failing models."""
 
 from __future__ import annotations
 

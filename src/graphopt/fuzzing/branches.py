@@ -1,4 +1,4 @@
-"""The branches that a model takes, as part of its main graph, for judges that look at values by name."""
+"""Models with the taken branches inlined into the main graph, for judges that look values up by name."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from graphopt.verify.values import Array
 
 
 def with_branches_taken(model: onnx.ModelProto, feed: Mapping[str, Array]) -> onnx.ModelProto:
-    """A model that computes the same of one feed, with the nodes of the branch taken in place of each `If`.
+    """A model that computes the same outputs on one feed, with each `If` replaced by the nodes of the branch taken.
 
-    What a branch defines is called after the first output of its `If`, since two branches may use one name. Branches
-    stay where their condition cannot be seen.
+    Values defined in a branch are prefixed with the first output of their `If`, since two branches may use one name.
+    An `If` whose condition cannot be evaluated stays.
 
     Args:
         model: any model; it is not changed.

@@ -1,4 +1,4 @@
-"""Growing a model node by node, each of which runs before it is kept: so the model is valid by construction."""
+"""Grows a model node by node. Each node is run before it is kept, so the model is valid by construction."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from graphopt.verify.source import Source, read_by
 from graphopt.verify.values import Array
 
 MOST_ELEMENTS = 4096
-"""Of one value: larger ones take time and show nothing more."""
+"""Of one value: larger ones take time and reveal nothing more."""
 
 FRAGILE = frozenset({
     "Einsum", "GRU", "InstanceNormalization", "LSTM", "RNN", "STFT", "Scan", "SkipLayerNormalization",
     "SkipSimplifiedLayerNormalization",
 })  # fmt: skip
-"""The runtime may end the process on empty tensors here."""
+"""Operators on which the runtime may end the process if a tensor is empty."""
 
 _LOOP_SECONDS = 5.0
 _LONGEST = 1 << 22
@@ -45,11 +45,11 @@ def element_type(array: Array) -> int:
 
 
 _LONG_LIST = 1 << 16
-"""Numbers; with 2^24 of them inference took 4 s."""
+"""Elements; with 2^24 of them inference took 4 s."""
 
 
 def stored(array: Array, name: str) -> TensorProto:
-    """An array as a tensor."""
+    """An array as a `TensorProto`."""
     if array.dtype.kind in "OSU":
         words: Any = [str(s).encode() for s in array.reshape(-1)]
         return helper.make_tensor(name, TensorProto.STRING, array.shape, words)
@@ -60,7 +60,7 @@ def makeshift(
     nodes: Iterable[NodeProto], tensors: Iterable[TensorProto], outputs: Sequence[str], imports: Iterable[Any],
     functions: Iterable[onnx.FunctionProto] = (),
 ) -> onnx.ModelProto:  # fmt: skip
-    """A model without inputs whose outputs are of any type: enough to run nodes on known values."""
+    """A model without inputs whose outputs are of any type, to run nodes on known values."""
     infos = [helper.make_value_info(name, onnx.TypeProto()) for name in outputs]
     graph = helper.make_graph(list(nodes), "eager", [], infos, list(tensors))
     model = helper.make_model(graph, opset_imports=list(imports), ir_version=10)
@@ -69,7 +69,7 @@ def makeshift(
 
 
 def prune(graph: onnx.GraphProto) -> set[str]:
-    """Take out of a graph the nodes, constants and inputs that no output needs. Returns the names of what stays."""
+    """Remove the nodes, constants and inputs that no output needs. Returns the names that remain."""
     needed = {info.name for info in graph.output}
     kept = []
     for node in reversed(graph.node):
@@ -84,11 +84,11 @@ def prune(graph: onnx.GraphProto) -> set[str]:
 
 
 def evaluate(model: onnx.ModelProto, inferred: onnx.ModelProto | None = None) -> list[Any] | None:
-    """The outputs of a model without inputs; None when the runtime does not take it.
+    """The outputs of a model without inputs; None if the runtime rejects it.
 
     Args:
         model: the model.
-        inferred: what inference knows of it, where that is known already.
+        inferred: the model with inferred types, if it is known already.
     """
     if too_large(model, inferred) is not None or _counts_long(model):
         return None
@@ -96,7 +96,7 @@ def evaluate(model: onnx.ModelProto, inferred: onnx.ModelProto | None = None) ->
         runner = OrtRunner(Source(model, "eager"))
         if not any(node.op_type == "Loop" for node in model.graph.node):
             return runner.run({})
-        timer = threading.Timer(_LOOP_SECONDS, runner.stop)  # what is drawn may go round for years
+        timer = threading.Timer(_LOOP_SECONDS, runner.stop)  # random loops may run for years
         timer.start()
         try:
             return runner.run({})
@@ -107,7 +107,7 @@ def evaluate(model: onnx.ModelProto, inferred: onnx.ModelProto | None = None) ->
 
 
 def _counts_long(model: onnx.ModelProto) -> bool:
-    """Whether a `Range` of constants is longer than anything should be; inference reckons with 32 bits there."""
+    """Whether a `Range` of constants is longer than any useful one; inference computes its length in 32 bits."""
     given = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "Range" and all(name in given for name in node.input):
@@ -120,27 +120,27 @@ def _counts_long(model: onnx.ModelProto) -> bool:
 
 
 def as_standard(model: onnx.ModelProto, outputs: Sequence[Any]) -> bool:
-    """Whether outputs have the shapes that ONNX's inference gives them; the runtime has its own opinion of some.
+    """Whether outputs have the shapes that ONNX's inference computes; the runtime deviates for some operators.
 
     Args:
         model: a model without inputs.
-        outputs: what it gives.
+        outputs: its outputs.
     """
     inferred = strictly_inferred(model)
     return inferred is not None and agree(inferred, outputs)
 
 
 def strictly_inferred(model: onnx.ModelProto, *, check_type: bool = True) -> onnx.ModelProto | None:
-    """The model with all that inference knows of it; None where it is wrong."""
+    """The model with all inferred types; None if inference rejects it."""
     follows = not _fills_long_lists(model)
     try:
         return onnx.shape_inference.infer_shapes(model, check_type=check_type, strict_mode=True, data_prop=follows)
-    except Exception:  # many kinds of errors are raised for models that are wrong
+    except Exception:  # invalid models raise many kinds of errors
         return None
 
 
 def _fills_long_lists(model: onnx.ModelProto) -> bool:
-    """Whether a list is so long that inference, which follows each of its numbers, takes seconds for it."""
+    """Whether a list is so long that inference, which propagates each element, takes seconds."""
     lengths = {name for node in model.graph.node if node.op_type == "ConstantOfShape" for name in node.input[:1]}
     given = [tensor for tensor in model.graph.initializer if tensor.name in lengths] if lengths else []
     sizes = [tensor for tensor in given if tensor.data_type == TensorProto.INT64 and tuple(tensor.dims) == (1,)]
@@ -166,11 +166,11 @@ def computed(model: onnx.ModelProto, count: int, most: int) -> list[Array] | Non
 
     Args:
         model: the model.
-        count: how many outputs, which are tensors.
-        most: elements that each may have.
+        count: the number of outputs, all of them tensors.
+        most: the largest number of elements of each.
 
     Returns:
-        The arrays; None where the model is not valid, does not run, or gives other shapes than inference says.
+        The arrays; None if the model is invalid, does not run, or its shapes differ from the inferred ones.
     """
     inferred = strictly_inferred(model)
     if inferred is None:
@@ -183,11 +183,11 @@ def computed(model: onnx.ModelProto, count: int, most: int) -> list[Array] | Non
 
 
 class Planted(NamedTuple):
-    """A golden case in a model.
+    """A golden case embedded in a model.
 
     Attributes:
-        values: names of the values that its nodes make.
-        form: equal for cases that differ in names and the numbers of their weights alone.
+        values: names of the values that its nodes compute.
+        form: equal for cases that differ only in names and in the elements of their weights.
     """
 
     values: frozenset[str]
@@ -196,17 +196,17 @@ class Planted(NamedTuple):
 
 @dataclass(slots=True)
 class Sample:
-    """A model with what it is to be run on.
+    """A model and its feeds.
 
     Attributes:
         model: the model.
-        feeds: inputs of it, the first of them ordinary numbers.
+        feeds: its inputs; the first feed holds ordinary numbers.
         kind: how it was made.
-        seed: what it was made from.
+        seed: the seed it was made from.
         rules: the passes whose golden cases it begins with.
         planted: the golden cases in it, by name.
-        target: the target that its cases are for, where they name one.
-        settings: the settings of passes that its cases are for, as JSON.
+        target: the target of its cases, if they name one.
+        settings: the settings of passes for its cases, as JSON.
     """
 
     model: onnx.ModelProto
@@ -224,22 +224,22 @@ class Builder:
     """Grows one model.
 
     Attributes:
-        draw: where choices come from.
+        draw: the source of all choices.
         opset: the standard opset.
-        held: the values so far by name, with what they are on the first feed.
-        order: their names, the latest last; constants are not among them.
+        held: the values so far by name, each with its array on the first feed.
+        order: their names, the latest last, without constants.
         nodes: the nodes.
         tensors: the initializers.
         inputs: names of the graph inputs, those of overridable initializers included.
         domains: other domains and their versions.
         functions: model-local functions.
         tried: operators that were tried.
-        opaque: sequences, and what else is no tensor, with their types: outputs of the model.
+        opaque: sequences and other values that are not tensors, with their types; they become outputs of the model.
         rules: the passes whose golden cases it begins with.
         planted: the golden cases in it, by name.
-        metadata: the model's.
-        declared: types of inputs whose sizes their golden case leaves open.
-        woven: whether operators at random may follow.
+        metadata: the model's metadata.
+        declared: types of inputs whose sizes are dynamic in their golden case.
+        woven: whether random operators may follow.
     """
 
     draw: Draw
@@ -262,7 +262,7 @@ class Builder:
     _style: int = -1
 
     def name(self, op: str = "v") -> str:
-        """A name that nothing has yet, in the manner of one exporter or another."""
+        """A name that is not taken, in the style of some exporter."""
         if self._style < 0:
             self._style = self.draw.rng.randrange(len(_STYLES))
         self._count += 1
@@ -271,7 +271,7 @@ class Builder:
     # -- values
 
     def pick(self, fits: Callable[[Array], bool] = lambda _: True) -> str | None:
-        """One of the values so far that fits, a late one more likely; None when there is none."""
+        """One of the values so far that fits, late ones more likely; None if there is none."""
         small = [name for name in self.order if self.held[name].size <= MOST_ELEMENTS]
         found = [name for name in small if fits(self.held[name])]
         if not found:
@@ -286,7 +286,7 @@ class Builder:
         return name
 
     def constant(self, array: Array) -> str:
-        """A constant: an initializer, one that the caller may override, a node, or one that is there already."""
+        """A constant: an initializer, one that the caller may override, a node, or an equal one that exists already."""
         kind = element_type(array)
         for tensor in self.tensors:
             same = tensor.data_type == kind and tuple(tensor.dims) == array.shape
@@ -313,7 +313,7 @@ class Builder:
         self, op: str, inputs: Sequence[str], attrs: dict[str, Any] | None = None, *, outputs: int = 1,
         domain: str = "",
     ) -> list[str] | None:  # fmt: skip
-        """Add a node, if it runs; the names of its outputs."""
+        """Add a node, if it runs; returns the names of its outputs."""
         given = list(inputs)
         while given and not given[-1]:
             given.pop()
@@ -335,10 +335,10 @@ class Builder:
 
         Args:
             nodes: the nodes.
-            results: values of theirs that may be read by what comes later.
-            tensors: constants of theirs.
-            opaque: other values of theirs, which are no tensors.
-            most: elements that a result may have.
+            results: those of their outputs that later nodes may read.
+            tensors: their constants.
+            opaque: their other outputs, which are not tensors.
+            most: the largest number of elements of a result.
         """
         self.tried.extend(f"{node.domain}::{node.op_type}" if node.domain else node.op_type for node in nodes)
         own = {tensor.name for tensor in tensors}
@@ -365,7 +365,7 @@ class Builder:
 
 
 def made_by(node: NodeProto) -> set[str]:
-    """Names of what a node and the nodes of its bodies make."""
+    """Names of the values that a node and the nodes of its subgraphs compute."""
     found = set(node.output)
     for attribute in node.attribute:
         for inner in attribute.g.node:

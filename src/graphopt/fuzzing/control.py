@@ -11,7 +11,7 @@ import onnx
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 SIZE = 3
-"""Every tensor is a vector of so many floats, so that any value can be read anywhere."""
+"""Every tensor is a vector of this length, so that any value can be read anywhere."""
 
 _UNARY = ("Neg", "Abs", "Relu", "Identity", "Sin", "Tanh")
 _BINARY = ("Add", "Sub", "Mul", "Max")
@@ -20,11 +20,11 @@ _INT = TensorProto.INT64
 
 @dataclass(slots=True)
 class Scope:
-    """A graph that is being written.
+    """A graph under construction.
 
     Attributes:
-        values: vectors that can be read here, those of outer graphs included.
-        conditions: booleans that can be read here.
+        values: vectors visible here, including those of outer graphs.
+        conditions: booleans visible here.
         nodes: nodes so far.
         initializers: initializers so far.
     """
@@ -35,7 +35,7 @@ class Scope:
     initializers: list[TensorProto] = field(default_factory=list)
 
     def inner(self) -> Scope:
-        """A graph inside of this one."""
+        """A subgraph of this graph."""
         return Scope(list(self.values), list(self.conditions))
 
 
@@ -43,7 +43,7 @@ class ControlWriter:
     """Writes one model.
 
     Attributes:
-        rng: where all choices come from.
+        rng: the source of all choices.
         opset: the standard opset.
     """
 
@@ -53,12 +53,12 @@ class ControlWriter:
         self.count = 0
 
     def name(self, base: str = "v") -> str:
-        """A name that nothing has yet, or now and then one of an earlier subgraph's kind."""
+        """A name that is not taken, or sometimes one that an earlier subgraph uses too."""
         self.count += 1
         return f"{base}{self.count}"
 
     def sometimes(self, chance: float = 0.5) -> bool:
-        """True with that chance."""
+        """True with this probability."""
         return self.rng.random() < chance
 
     def constant(self, scope: Scope, array: np.ndarray) -> str:
@@ -87,7 +87,7 @@ class ControlWriter:
         return self.constant(scope, np.array(number, np.int64))
 
     def condition(self, scope: Scope) -> str:
-        """A boolean: constant, known from outside, negated or computed."""
+        """A boolean: constant, an input, negated or computed."""
         kind = self.rng.random()
         if kind < 0.25:
             return self.constant(scope, np.array(self.sometimes()))
@@ -102,7 +102,7 @@ class ControlWriter:
     # ------------------------------------------------------------------ steps
 
     def step(self, scope: Scope, depth: int) -> None:
-        """Add one thing to a graph."""
+        """Add one construct to a graph."""
         steps = [self.plain, self.plain, self.plain]
         if depth:
             steps += [self.branch, self.loop, self.scan, self.sequence, self.optional]
@@ -119,13 +119,13 @@ class ControlWriter:
         scope.values += self.add(scope, self.rng.choice(_BINARY), [self.pick(scope), other])
 
     def body(self, scope: Scope, depth: int, results: int) -> list[str]:
-        """Fill a graph; returns what it puts out: always values of its own."""
+        """Fill a graph; returns its outputs, which are always values of its own."""
         for _ in range(self.rng.randint(0, 3)):
             self.step(scope, depth)
         return [self.add(scope, self.rng.choice(_UNARY), [self.pick(scope)])[0] for _ in range(results)]
 
     def graph(self, scope: Scope, inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto]) -> GraphProto:
-        """The proto of an inner graph."""
+        """The proto of a subgraph."""
         return helper.make_graph(scope.nodes, self.name("g"), inputs, outputs, scope.initializers)
 
     def branch(self, scope: Scope, depth: int) -> None:
@@ -140,7 +140,7 @@ class ControlWriter:
         scope.values += self.add(scope, "If", [condition], results, **graphs)
 
     def loop(self, scope: Scope, depth: int) -> None:
-        """A `Loop`: fixed or computed end, states that are changed, swapped or passed on, stacked results."""
+        """A `Loop`: fixed or computed trip count; states that are changed, swapped or passed through; scan outputs."""
         states = self.rng.randint(1, 3)
         stacked = self.rng.choice([0, 0, 1, 2])
         inner = scope.inner()
@@ -201,7 +201,7 @@ class ControlWriter:
             scope.values += self.reduce(scope, collected)
 
     def sequence(self, scope: Scope, depth: int) -> None:
-        """A sequence, changed a few times, and what is taken from it."""
+        """A sequence, changed a few times, and values read from it."""
         elements = [self.pick(scope) for _ in range(self.rng.randint(1, 3))]
         count = len(elements)
         name = self.add(scope, "SequenceConstruct", elements)[0]
@@ -226,7 +226,7 @@ class ControlWriter:
             scope.values += self.add(scope, "Add", [self.pick(scope), as_float])
 
     def optional(self, scope: Scope, depth: int) -> None:
-        """An optional that is given."""
+        """An optional that has a value."""
         if self.opset < 16:
             return
         name = self.add(scope, "Optional", [self.pick(scope)])[0]
@@ -274,7 +274,7 @@ def random_control_model(seed: int, steps: int = 5) -> onnx.ModelProto:
 
 
 def as_function(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same model with all that it does in a function, which is called twice: the second call reads the first."""
+    """The same model as a function that is called twice; the second call reads the results of the first."""
     graph = model.graph
     constants = [helper.make_node("Constant", [], [t.name], value=t) for t in graph.initializer]
     names = [v.name for v in graph.input]

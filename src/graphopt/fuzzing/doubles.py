@@ -1,4 +1,4 @@
-"""The same model in floats of 64 bits, for onnx's own evaluator: the judge where two results in 32 bits differ."""
+"""The same model in float64, for onnx's own evaluator: the judge where two float32 results differ."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _TYPES = frozenset({"to", "dtype", "output_dtype", "softmax_precision", "stash_t
 """Attributes that name an element type."""
 
 _STASHING = frozenset({"GroupNormalization", "LayerNormalization", "RMSNormalization"})
-"""Operators that compute in floats of 32 bits unless they are told otherwise."""
+"""Operators that compute in float32 by default."""
 
 
 def in_doubles(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy in which every float of 32 bits has 64; integers and other floats stay."""
+    """A copy in which every float32 is float64; integers and other float types stay."""
     wide = onnx.ModelProto()
     wide.CopyFrom(model)
     _widen_graph(wide.graph)
@@ -32,10 +32,10 @@ def in_doubles(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def exact_outputs(model: onnx.ModelProto, feed: dict[str, Array]) -> list[Any] | None:
-    """What a model gives in doubles, rounded to floats of 32 bits.
+    """The outputs of a model computed in float64, rounded to float32.
 
     Returns:
-        The outputs, None in the place of those that the evaluator does not run; None where it runs none.
+        The outputs, with None for those that the evaluator cannot compute; None if it can compute none.
     """
     wide, count = in_doubles(model), len(model.graph.output)
     found: Sequence[Any] | None = _run(wide, feed)
@@ -55,7 +55,7 @@ def _run(wide: onnx.ModelProto, feed: dict[str, Array]) -> list[Any] | None:
 
 
 def _alone(model: onnx.ModelProto, at: int) -> onnx.ModelProto:
-    """What computes one output of a model."""
+    """The part of a model that computes one output."""
     part = onnx.ModelProto.FromString(model.SerializeToString())
     output = part.graph.output[at]
     del part.graph.output[:]

@@ -1,4 +1,4 @@
-"""Choices: sizes, element types and numbers, drawn so that what optimizers get wrong is met often."""
+"""Random choices: sizes, element types and numbers, biased towards those that optimizers get wrong."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import numpy as np
 from graphopt.verify.values import Array, is_float, limits
 
 SIZES = (1, 1, 2, 2, 3, 3, 4, 5, 6, 8)
-"""Sizes of axes; 0 and larger ones are drawn apart, since a whole graph of empty tensors says little."""
+"""Sizes of axes; 0 and larger ones are drawn separately, since a graph of empty tensors only reveals little."""
 
 _WORDS = ("", "a", "b", "-1.5", "7", "nan", "grün", "a b", "A")
 _NUMBERS = (0.0, -0.0, 1.0, -1.0, 2.0, 0.5, -2.5, 3.0, 6.0, 4.0, 0.25)
 _FEW = 12
 _POOLED = 1 << 14
-"""Numbers of one type that are drawn once, and of which arrays are cut: that takes a tenth of the time."""
+"""Numbers of one type that are drawn once; arrays are cut from them, in a tenth of the time."""
 _ODD_INTS = (0, 1, -1, 2, 3, -3, 7, 8, 16, 127, 128, 255)
 
 
@@ -28,30 +28,30 @@ class Draw:
     """Random choices; equal seeds give equal choices on every machine.
 
     Args:
-        seed: where all of them come from.
+        seed: the seed of all choices.
     """
 
     def __init__(self, seed: object) -> None:
         self.rng = random.Random(str(seed))
 
     def chance(self, part: float) -> bool:
-        """True in that part of all cases."""
+        """True with this probability."""
         return self.rng.random() < part
 
     def one(self, choices: Sequence[Any]) -> Any:
-        """One of several."""
+        """One of several choices."""
         return self.rng.choice(choices)
 
     def between(self, low: int, high: int) -> int:
-        """A number, both ends included."""
+        """An integer in a range, both ends included."""
         return self.rng.randint(low, high)
 
     def some(self, choices: Sequence[Any], least: int = 0) -> list[Any]:
-        """Some of several, in any order."""
+        """Some of several choices, in any order."""
         return self.rng.sample(list(choices), self.between(min(least, len(choices)), len(choices)))
 
     def shape(self, rank: int | None = None) -> tuple[int, ...]:
-        """A shape of few elements; rank 0 and empty axes now and then."""
+        """A shape of few elements; sometimes of rank 0 or with empty axes."""
         count = self.one((0, 1, 1, 2, 2, 3, 3, 4, 4)) if rank is None else rank
         shape = [self.one(SIZES) for _ in range(count)]
         while np.prod(shape, dtype=np.int64) > 300:
@@ -61,12 +61,12 @@ class Draw:
         return tuple(shape)
 
     def array(self, dtype: np.dtype[Any], shape: Sequence[int], *, special: bool = False) -> Array:
-        """Numbers of a type.
+        """Random elements of a type.
 
         Args:
             dtype: the element type, NumPy's or one of ml_dtypes.
             shape: the shape.
-            special: NaN, infinities, denormals and the ends of the range are among them.
+            special: whether NaN, infinities, denormals and the ends of the range are among them.
         """
         count = math.prod(shape)
         uniform = count > 0 and self.chance(0.12)
@@ -80,7 +80,7 @@ class Draw:
             return np.array(drawn).astype(dtype).reshape(shape)
 
     def _numbers(self, dtype: np.dtype[Any], count: int, special: bool) -> Any:
-        """Many numbers, one by one where they are few."""
+        """Many numbers, drawn one by one if there are few."""
         if count <= _FEW or dtype.kind in "OSUbc":
             return [self.number(dtype, special=special) for _ in range(count)]
         rng = np.random.default_rng(self.rng.getrandbits(63))
@@ -94,7 +94,7 @@ class Draw:
         return np.clip(mixed, low, high)
 
     def number(self, dtype: np.dtype[Any], *, special: bool = False) -> Any:
-        """One number of a type, as Python has it."""
+        """One number of a type, as a Python object."""
         if dtype.kind in "OSU":
             return self.one(_WORDS)
         if dtype.kind == "b":
@@ -124,7 +124,7 @@ class Draw:
 
 @lru_cache(maxsize=64)
 def _pool(dtype: np.dtype[Any], special: bool) -> Array:
-    """Numbers of a type to cut arrays from."""
+    """Numbers of a type, to cut arrays from."""
     drawn = Draw(f"pool of {dtype}")._numbers(dtype, _POOLED, special)
     with np.errstate(all="ignore"):
         return np.array(drawn).astype(dtype)
@@ -138,7 +138,7 @@ def _ends(dtype: np.dtype[Any]) -> tuple[int, int]:
 
 
 def _mixed(rng: np.random.Generator, values: Any, parts: Sequence[tuple[float, Sequence[Any]]]) -> Any:
-    """Values of which some parts are numbers of certain lists."""
+    """Values some fractions of which are replaced with numbers from given lists."""
     for part, numbers in parts:
         if len(numbers):
             values = np.where(

@@ -1,4 +1,4 @@
-"""Models that a rule fires on, changed in one thing and set into a larger model."""
+"""Sets models on which a rule fires, with one change, into larger models."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     from graphopt.fuzzing.stock import Fragment
 
 MOST_ELEMENTS = 1 << 19
-"""Of a value of a golden case: where a pass asks whether it pays, it takes many."""
+"""Of a value in a golden case; large, since some cases have to exceed the threshold above which a rewrite pays."""
 _SIZES = (2, 3, 4, 1)
-"""Of axes whose size is open."""
+"""Sizes to draw for dynamic axes."""
 _TRIES = 3
-"""Variants of a model that are tried, since many are not valid, before it is taken as it is."""
+"""Variants of a model that are tried before it is used unchanged; many are not valid."""
 
 
 def embed(
     b: Builder, model: onnx.ModelProto, *, surrounded: bool, varied: bool = True, often: float = 0.7
 ) -> bool:  # fmt: skip
-    """Set a model, or a variant of it, into another; one that is empty still takes over its opset.
+    """Set a model, or a variant of it, into another; an empty builder takes over its opset.
 
     Args:
         b: the model.
-        model: what to set in.
+        model: the model to embed.
         surrounded: whether some of its inputs may be computed.
         varied: whether something may be changed.
-        often: in what part of the cases it is tried.
+        often: the probability that a change is tried.
     """
     draw = b.draw
     for _ in range(_TRIES if varied and draw.chance(often) else 0):
@@ -71,7 +71,7 @@ def _planted(b: Builder, model: onnx.ModelProto, *, surrounded: bool) -> bool:
 
 
 def plant_fragment(b: Builder, name: str, fragment: Fragment, *, woven: bool) -> bool:
-    """Set a fragment into a model; what it gives is known, unless its inputs are others.
+    """Set a fragment into a model; its results are known, unless its inputs are replaced.
 
     Args:
         b: the model, of the fragment's opset.
@@ -107,7 +107,7 @@ def _set_as_it_is(b: Builder, fragment: Fragment) -> bool:
 
 
 def _declare(b: Builder, model: onnx.ModelProto, renamed: dict[str, str]) -> None:
-    """Say of inputs what their case says, where it leaves sizes open; its symbols are its own."""
+    """Declare the dynamic sizes of inputs as in their case; its symbols are renamed apart."""
     mark = next(iter(renamed.values()), "")
     for info in model.graph.input:
         if info.name in renamed and is_open(info):
@@ -119,12 +119,12 @@ def _declare(b: Builder, model: onnx.ModelProto, renamed: dict[str, str]) -> Non
 
 
 def is_open(info: onnx.ValueInfoProto) -> bool:
-    """Whether the sizes of an input are not all stated."""
+    """Whether some size of an input is dynamic."""
     return not all(dim.HasField("dim_value") for dim in info.type.tensor_type.shape.dim)
 
 
 def _takes_over(b: Builder, model: onnx.ModelProto) -> bool:
-    """Whether a model can take in the opsets and functions of another, which it has then."""
+    """Take over the opsets and functions of another model; whether they are compatible."""
     imports = {o.domain: o.version for o in model.opset_import}
     opset, known = imports.pop("", b.opset), {(f.domain, f.name, f.overload) for f in b.functions}
     if b.nodes and (
@@ -140,12 +140,12 @@ def _takes_over(b: Builder, model: onnx.ModelProto) -> bool:
 
 
 def numbers_for(model: onnx.ModelProto, draw: Draw, *, special: bool = False) -> dict[str, Array]:
-    """Numbers for the inputs of a model, as far as they are tensors of no more than `MOST_ELEMENTS`.
+    """Random arrays for those inputs of a model that are tensors of at most `MOST_ELEMENTS` elements.
 
     Args:
         model: the model.
-        draw: where they come from.
-        special: NaN, infinities, denormals and the ends of the range are among them.
+        draw: the source of choices.
+        special: whether NaN, infinities, denormals and the ends of the range are among them.
     """
     sizes: dict[str, int] = {}
     initial = {tensor.name for tensor in model.graph.initializer}
@@ -155,7 +155,7 @@ def numbers_for(model: onnx.ModelProto, draw: Draw, *, special: bool = False) ->
 
 
 def _array(draw: Draw, info: onnx.ValueInfoProto, sizes: dict[str, int], *, special: bool = False) -> Array | None:
-    """Numbers for an input; None where it is no tensor."""
+    """A random array for an input; None if it is not a tensor."""
     tensor = info.type.tensor_type
     dtype = numpy_dtype(tensor.elem_type)
     if info.type.WhichOneof("value") != "tensor_type" or dtype is None:
@@ -172,7 +172,7 @@ def _array(draw: Draw, info: onnx.ValueInfoProto, sizes: dict[str, int], *, spec
 
 
 def _source(b: Builder, array: Array, surrounded: bool) -> str:
-    """A name for a value: one that is there, an input, or what some operator makes of one."""
+    """A name for a value: an existing value, an input, or the result of an operator on an input."""
     if surrounded and b.draw.chance(0.4):
         there = b.pick(lambda a: a.dtype == array.dtype and a.shape == array.shape)
         if there is not None:
@@ -186,7 +186,7 @@ def _source(b: Builder, array: Array, surrounded: bool) -> str:
 
 
 def _renamed(b: Builder, model: onnx.ModelProto, renamed: dict[str, str]) -> tuple[list[NodeProto], list[TensorProto]]:
-    """The nodes and constants of a model under names that nothing has yet, which are added to `renamed`."""
+    """The nodes and constants of a model under names that are not taken, which are added to `renamed`."""
     tensors = []
     for tensor in model.graph.initializer:
         copy = TensorProto()
@@ -215,7 +215,7 @@ def _set_in(b: Builder, model: onnx.ModelProto, renamed: dict[str, str]) -> bool
 
 
 def renamed_node(node: NodeProto, names: dict[str, str]) -> NodeProto:
-    """A copy that reads and makes values under other names, inside of its graphs too."""
+    """A copy that reads and computes values under other names, in its subgraphs too."""
     copy = NodeProto()
     copy.CopyFrom(node)
     copy.input[:] = [names.get(name, name) for name in node.input]

@@ -1,4 +1,4 @@
-"""What sessions against other optimizers alone are given: golden cases of their passes in turn, and harder numbers."""
+"""Samples of sessions that test only other optimizers: golden cases of similar passes in turn, and harder numbers."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from graphopt.pipeline import registry
 from graphopt.verify.values import Array, is_float
 
 _PERIOD = 6
-"""One number of so many begins with no golden case."""
+"""One index in this many begins with no golden case."""
 _TOGETHER = 3
-"""Golden cases in one model: what an optimizer gets wrong in one hides what it does to the others."""
+"""Golden cases per model. An optimizer's fault in one case hides its faults in the others."""
 _OPSETS = tuple(range(7, 26))
 _FROZEN = 0.3
-"""Part of the models some of whose inputs become constants, for optimizers to compute with."""
+"""Fraction of the models some of whose inputs become constants, for optimizers to fold."""
 _FORMS = 0.3
-"""Part of the models whose constants are written in the forms that `Constant` has for single numbers and lists."""
+"""Fraction of the models whose constants use the attributes that `Constant` has for single numbers and lists."""
 _NEWER_CONSTANTS = 12
-"""The opset from which `Constant` has other forms."""
+"""The opset from which on `Constant` has other attributes."""
 
 
 def rules_like(peers: Iterable[str]) -> set[str]:
-    """Our passes that do what a pass of one of some optimizers does, as `Rule.peers` states."""
+    """Our passes that do the same as some pass of these optimizers, as `Rule.peers` states."""
     tools = {by_name(name).distribution for name in peers}
     tools |= {below for below, above in BUILT_ON_IT.items() if tools & set(above)}
     known = registry()
@@ -42,13 +42,13 @@ def rules_like(peers: Iterable[str]) -> set[str]:
 
 
 class Turns:
-    """Golden cases of passes like the peers', three in a model, each once before any comes again.
+    """Golden cases of passes like those of the peers, three per model, each once before any is repeated.
 
-    In the first round they are as they are; later ones change something, or bring them to another opset. The order
-    depends on the seed alone, passes take turns in it, and in each pass those that fire and those that decline.
+    In the first round they are unchanged; later rounds change something or convert them to another opset. The order
+    depends only on the seed. Passes take turns, and within a pass cases that fire alternate with cases that decline.
 
     Args:
-        seed: where the order comes from.
+        seed: the seed of the order.
         cases: golden cases by name.
         peers: the optimizers.
     """
@@ -61,7 +61,7 @@ class Turns:
         self._round = lru_cache(maxsize=2)(self._grouped)
 
     def draw(self, index: int) -> list[str]:
-        """Cases for the model of a number; none where it is to begin otherwise."""
+        """Cases for the model of an index; none if it is to begin otherwise."""
         turn, rest = divmod(index, _PERIOD)
         if rest == _PERIOD - 1 or not self.cases:
             return []
@@ -77,7 +77,7 @@ class Turns:
         return str(FragmentName(name, opset=rng.choice(_OPSETS))) if lot < 0.8 else name
 
     def _grouped(self, number: int) -> list[tuple[str, ...]]:
-        """The cases of one round; those in one model are of one opset, target and setting."""
+        """The cases of one round; those in one model share the opset, target and settings."""
         groups: list[list[str]] = []
         open_groups: dict[object, list[str]] = {}
         for name in self._ordered(random.Random(f"{self.seed}/round {number}")):
@@ -90,7 +90,7 @@ class Turns:
         return [tuple(group) for group in groups]
 
     def _ordered(self, rng: random.Random) -> list[str]:
-        """All cases: one of each pass, then another of each."""
+        """All cases, in rounds of one per pass."""
         of: dict[str, dict[bool, list[str]]] = {}
         for name, each in self.cases.items():
             of.setdefault(each.rule, {True: [], False: []})[each.fires].append(name)
@@ -105,12 +105,12 @@ class Turns:
 
 
 def harden(sample: Sample, draw: Draw, *, as_it_is: bool) -> None:
-    """Add large numbers and zeros to what a model is run on; make inputs constants, and constants others.
+    """Add large numbers and zeros to the feeds; turn inputs into constants, and rewrite the form of constants.
 
     Args:
         sample: the sample, which is changed.
-        draw: where choices come from.
-        as_it_is: whether the model is to stay as it is.
+        draw: the source of choices.
+        as_it_is: whether the model is to stay unchanged.
     """
     if not as_it_is:
         if draw.chance(_FROZEN):
@@ -133,7 +133,7 @@ def _large(draw: Draw, array: Array) -> Array:
 
 
 def _with_zeros(draw: Draw, array: Array) -> Array:
-    """The same array with zeros in some rows, whichever axis these are along."""
+    """The same array with zeros in some slices along any axis."""
     if not is_float(array.dtype) or not array.size:
         return array
     made = array.copy()
@@ -146,7 +146,7 @@ def _with_zeros(draw: Draw, array: Array) -> Array:
 
 
 def _freeze(sample: Sample, draw: Draw) -> None:
-    """Inputs become constants: all of them, or some."""
+    """Turn all or some inputs into constants."""
     graph = sample.model.graph
     names = [info.name for info in graph.input if info.name in sample.feeds[0]]
     for name in names if draw.chance(0.4) else draw.some(names, 1):
@@ -163,7 +163,7 @@ def _freeze(sample: Sample, draw: Draw) -> None:
 
 
 def _reform(model: onnx.ModelProto, draw: Draw) -> None:
-    """Constants of one number or a list in the form that `Constant` has for these."""
+    """Rewrite constants of one number or a list with the attribute that `Constant` has for these."""
     if opset_of(model) < _NEWER_CONSTANTS:
         return
     graph = model.graph
@@ -184,7 +184,7 @@ _SPELLED: dict[int, str] = {
 
 
 def _spell(node: NodeProto, tensor: TensorProto) -> bool:
-    """Write a constant by its numbers; whether it is one that can be."""
+    """Write a constant as an attribute of numbers; whether that is possible."""
     if tensor.data_type not in _SPELLED or len(tensor.dims) > 1 or 0 in tensor.dims:
         return False
     name, values = _SPELLED[tensor.data_type], numpy_helper.to_array(tensor).reshape(-1).tolist()

@@ -1,4 +1,4 @@
-"""What a session found: verdicts by optimizer, findings grouped by cause, and the files of each."""
+"""The results of a session: verdicts by optimizer, findings grouped by cause, and the files of each finding."""
 
 from __future__ import annotations
 
@@ -30,24 +30,25 @@ _PACKAGES = ("onnx", "onnxruntime", "numpy", "onnxoptimizer", "onnxsim", "onnxsl
 
 @dataclass(slots=True)
 class Finding:
-    """One fault of one optimizer, and how to see it again.
+    """One fault of one optimizer, and how to reproduce it.
 
     Attributes:
         subject: the optimizer.
         kind: the verdict.
-        cause: the pass, or the message where no pass is known.
-        message: in words.
-        index: the number whose model shows it.
+        cause: the pass, or the message if no pass is known.
+        message: a description.
+        index: the index of the model that shows it.
         seed: the session's seed.
-        origin: what the model was made from.
+        origin: how the model was made.
         nodes: nodes of the model as it was drawn.
         reduced_nodes: nodes of the reduced one.
         model: the reduced model, serialized.
         feed: the inputs that show it.
-        count: how often it was met.
-        seconds: how long it took to reduce.
+        count: how often it occurred.
+        seconds: how long the reduction took.
         sown: the golden cases that its model was told to begin with.
-        likeness: what else findings must have in common to be one: of a peer's the message without names and numbers.
+        likeness: a further part of the key by which findings are grouped; for a peer the message without names and
+            numbers.
     """
 
     subject: str
@@ -68,7 +69,7 @@ class Finding:
 
     @classmethod
     def of(cls, told: dict[str, Any], seed: str) -> Finding:
-        """From what a worker told."""
+        """From the record of a worker."""
         model = base64.b64decode(told["reduced"]) if told.get("reduced") else None
         return cls(
             told["subject"], told["kind"], told["cause"] or told["message"][:80], told["message"], told["index"], seed,
@@ -79,12 +80,12 @@ class Finding:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Findings with equal keys are one."""
+        """Findings with equal keys are merged."""
         return self.subject, self.kind, self.cause, self.likeness
 
     @property
     def command(self) -> str:
-        """The command that repeats it."""
+        """The command that reproduces it."""
         tool, _, rest = self.subject.partition(" ")
         own = f"--level {rest}" if rest in KNOWN else f"--pass {rest}"
         which = own if tool == "graphopt" else f"--level none --peer {tool}"
@@ -99,11 +100,11 @@ class Finding:
         return canonical_text(onnx.ModelProto.FromString(self.model))
 
     def golden(self) -> str:
-        """The reduced model as a golden case, to be blessed once the fault is mended."""
+        """The reduced model as a golden case, to be blessed once the fault is fixed."""
         return f"# RUN: {self.cause}\n{self.text}\n"
 
     def to_markdown(self) -> str:
-        """A report as the optimizer's maintainers want it: a model that stands alone, what is expected, what comes."""
+        """A bug report for the optimizer's maintainers: a self-contained model, the expected and the actual result."""
         versions = ", ".join(f"{name} {version}" for name, version in versions_here().items())
         lines = [
             f"# {self.subject}: {self.kind} ({self.cause})", "", self.message, "",
@@ -135,7 +136,7 @@ class Finding:
 
 
 def versions_here() -> dict[str, str]:
-    """The versions of what takes part."""
+    """The versions of all packages involved."""
     found = {"graphopt": graphopt.__version__}
     for name in _PACKAGES:
         try:
@@ -150,24 +151,24 @@ _COUNTERS = ("judged", "discarded", "ops", "fired", "forms")
 
 @dataclass(slots=True)
 class SessionReport(Shown):
-    """What a session found.
+    """The results of a session.
 
     Attributes:
         seed: the session's seed.
         subjects: the optimizers.
         models: models that were judged.
-        judged: how many of them each optimizer was tried on.
-        discarded: what was drawn and says nothing, by reason.
+        judged: the number of models each optimizer was tried on.
+        discarded: unusable samples, counted by reason.
         verdicts: faults by optimizer and kind.
-        ops: in how many models each operator was.
-        distinct: models that are no copies of others.
-        fired: in how many models each pass of ours fired.
-        forms: on how many golden cases that differ in more than names and weights each fired.
-        declined: in how many models each declined, by reason.
+        ops: the number of models with each operator.
+        distinct: the number of distinct models.
+        fired: the number of models on which each of our passes fired.
+        forms: for each pass, the number of golden cases it fired on that differ in more than names and weights.
+        declined: the number of models on which each pass declined, by reason.
         findings: one for each optimizer, kind and cause, with its smallest model.
-        seconds: how long it took.
-        interrupted: whether it was stopped.
-        versions: versions of what took part.
+        seconds: the duration.
+        interrupted: whether it was interrupted.
+        versions: versions of the packages involved.
     """
 
     seed: str
@@ -192,7 +193,7 @@ class SessionReport(Shown):
         yield from tables(self)
 
     def to_html(self) -> str:
-        """As a page that stands alone: verdicts, findings with their models, operators and passes."""
+        """As a self-contained page: verdicts, findings with their models, operators and passes."""
         from graphopt.fuzzing.views import page
 
         return page(self)
@@ -204,12 +205,12 @@ class SessionReport(Shown):
 
     @property
     def ok(self) -> bool:
-        """Whether graphopt had no fault; where only peers were asked, whether they had none."""
+        """Whether graphopt had no fault; if only peers were tested, whether they had none."""
         own = [name for name in self.subjects if name.startswith("graphopt ")] or list(self.subjects)
         return not any(n for name in own for kind, n in self.verdicts[name].items() if kind != "runtime")
 
     def add(self, told: dict[str, Any]) -> None:
-        """Count what a worker told of one number."""
+        """Add the result of a worker for one index."""
         if told.get("discarded"):
             self.discarded[told["discarded"]] += 1
         self.models += bool(told.get("made"))
@@ -220,7 +221,7 @@ class SessionReport(Shown):
             self.declined.setdefault(name, Counter()).update(reasons)
 
     def group(self, finding: Finding) -> bool:
-        """Count a finding; whether it is the first of its cause, or smaller than the one there is."""
+        """Count a finding; whether it is the first with its cause, or smaller than the one kept so far."""
         self.verdicts[finding.subject][finding.kind] += 1
         for number, known in enumerate(self.findings):
             if known.key != finding.key:

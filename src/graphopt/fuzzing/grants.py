@@ -1,4 +1,4 @@
-"""Infinities and NaN that a result need not share with its original; docs/adr/0001-scope-and-numerics.md says why."""
+"""Places of infinities and NaN that a result need not share with its original: docs/adr/0001-scope-and-numerics.md."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from graphopt.verify.values import Array, is_float
 
 
 def without_overflow(old: Sequence[Any], new: Sequence[Any], exact: Sequence[Any]) -> list[Any]:
-    """The outputs of an original, but those that doubles give where the original alone is no finite number.
+    """The outputs of an original, replaced by the float64 ones where the original alone is not finite.
 
-    What was computed on the way had left the range of floats there.
+    There an intermediate value exceeded the range of float32.
     """
     leaves = zip(old, new, exact, strict=False)
     return [_where(_overflowed, a, (a, b, c)) for a, b, c in leaves]
 
 
 def no_farther(old: Sequence[Any], new: Sequence[Any], exact: Sequence[Any]) -> list[Any]:
-    """The outputs of a result, but those that doubles give where it is no farther from them than the original."""
+    """The outputs of a result, replaced by the float64 ones where it is at least as close to them as the original."""
     leaves = zip(old, new, exact, strict=False)
     return [_where(_as_near, b, (a, b, c)) for a, b, c in leaves]
 
@@ -38,14 +38,14 @@ def _overflowed(old: Array, new: Array, exact: Array) -> Array:
 
 
 def _as_near(old: Array, new: Array, exact: Array) -> Array:
-    same = (old == new) | (np.isnan(old) & np.isnan(new))  # where the evaluator knows NaN otherwise, too
+    same = (old == new) | (np.isnan(old) & np.isnan(new))  # the evaluator may compute NaN differently as well
     with np.errstate(invalid="ignore"):
         near = np.abs(new.astype(np.float64) - exact) <= np.abs(old.astype(np.float64) - exact)
     return np.asarray(same | near)
 
 
 def _where(chosen: Callable[[Array, Array, Array], Array], other: Any, leaves: tuple[Any, Any, Any]) -> Any:
-    """What doubles give where a condition holds, and elsewhere another output; that as it is unless all are floats."""
+    """The float64 output where a condition holds, else another output; only that one unless all are floats."""
     for leaf in leaves:
         if not isinstance(leaf, np.ndarray) or not is_float(leaf.dtype) or leaf.shape != other.shape:
             return other
@@ -53,7 +53,7 @@ def _where(chosen: Callable[[Array, Array, Array], Array], other: Any, leaves: t
 
 
 def counts_floats(model: onnx.ModelProto) -> set[str]:
-    """The outputs of a model for which the last bit of computed floats decides: how many differ, or their digits."""
+    """The outputs of a model that depend on the last bit of computed floats: their shapes, or their digits as text."""
     if not any(map(_tells_bits, model.graph.node)):
         return set()
     computed, found = float_types(model), set[str]()
@@ -65,13 +65,13 @@ def counts_floats(model: onnx.ModelProto) -> set[str]:
 
 
 def _tells_bits(node: onnx.NodeProto) -> bool:
-    """Whether an operator finds floats that are equal, or writes floats as text."""
+    """Whether an operator compares floats for equality, or writes floats as text."""
     as_text = any(each.name == "to" and each.i == onnx.TensorProto.STRING for each in node.attribute)
     return node.op_type == "Unique" or (node.op_type == "Cast" and as_text)
 
 
 def overflows_integers(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
-    """Whether a power of integers leaves their range: what the kernel gives depends on the exponent then."""
+    """Whether an integer power overflows: the kernel's result then depends on the exponent."""
     powers = [node for node in model.graph.node if node.op_type == "Pow" and not node.domain]
     found = values_of(model, feed, [name for node in powers for name in node.input]) if powers else None
     for base, exponent in (((found or {}).get(name) for name in node.input) for node in powers):
@@ -85,9 +85,9 @@ def overflows_integers(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
 
 
 def reads_unwritten(model: onnx.ModelProto) -> bool:
-    """Whether the runtime computes with memory that nothing was written to.
+    """Whether the runtime reads uninitialized memory.
 
-    That is a `MatMulNBits` of 2 bits and groups, and a `Cast` whose `saturate` says neither yes nor no.
+    That is the case for a `MatMulNBits` of 2 bits with groups, and for a `Cast` whose `saturate` is neither 0 nor 1.
     """
     for node in all_nodes(model.graph.node):
         stated = {attribute.name: attribute.i for attribute in node.attribute}
@@ -102,10 +102,10 @@ _UNPACKED, _GROUPS = 2, 4
 
 
 def overwrites(model: onnx.ModelProto) -> bool:
-    """Whether the numbers of a model depend on the order in which the runtime takes its nodes.
+    """Whether the results of a model depend on the order in which the runtime executes its nodes.
 
-    In training mode `BatchNormalization` updates a mean and variance that were computed in place, whoever reads them
-    besides.
+    In training mode `BatchNormalization` updates a computed mean and variance in place, even if other nodes read
+    them.
     """
     nodes = list(all_nodes(model.graph.node))
     reads = Counter(name for node in nodes for name in node.input) + Counter(info.name for info in model.graph.output)
@@ -126,13 +126,13 @@ def _trains(node: onnx.NodeProto) -> bool:
 
 
 def planned_wrongly(result: onnx.ModelProto, feed: dict[str, Array]) -> list[Any] | None:
-    """What a result gives where every value has memory of its own, if it does not run otherwise, whatever it states.
+    """The outputs of a result that fails as it is, run without stated shapes and with separate memory for each value.
 
-    The runtime takes a value for as large as onnx's inference says, which is known to be wrong of some operators
-    (docs/runtime-differences.md). Which memory is then too small depends on the order of the nodes.
+    The runtime sizes a value by onnx's inference, which is known to be wrong for some operators
+    (docs/runtime-differences.md). Which buffer is then too small depends on the order of the nodes.
 
     Returns:
-        The outputs; None where shapes that the result states are what is wrong, or it runs neither way.
+        The outputs; None if the shapes that the result states are the fault, or if it runs neither way.
     """
     silent = onnx.ModelProto.FromString(result.SerializeToString())
     del silent.graph.value_info[:]
@@ -151,9 +151,9 @@ def planned_wrongly(result: onnx.ModelProto, feed: dict[str, Array]) -> list[Any
 def is_of_infinite_constants(
     model: onnx.ModelProto, result: onnx.ModelProto, feed: dict[str, Array], old: Sequence[Any], new: Sequence[Any]
 ) -> bool:
-    """Whether floats are finite in the same places, and no output differs where each infinite constant is 1 or -1.
+    """Whether floats are finite in the same places, and all outputs agree once each infinite constant is 1 or -1.
 
-    An infinite constant tells a number that is 0 from one that rounding left: one gives NaN, the other an infinity.
+    An infinite constant tells an exact 0 from a rounding error: one gives NaN, the other an infinity.
     """
     if not any(map(_is_infinite, model.graph.initializer)) or len(old) != len(new):
         return False
@@ -171,7 +171,7 @@ def _are_finite_alike(old: Any, new: Any) -> bool:
 
 
 def _finite(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy with 1 in the place of infinities among its initializers, and -1 of negative ones."""
+    """A copy whose infinite initializers are 1 instead, or -1 if negative."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for tensor in copy.graph.initializer:

@@ -1,4 +1,4 @@
-"""The pass that a fault comes from: the single rewrite of ours, or a peer's pass that shows the fault by itself."""
+"""Finds the pass that causes a fault: our single rewrite, or a peer's pass that shows the fault by itself."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from graphopt.fuzzing.verdicts import Judge, NotUsableError, Verdict
 from graphopt.peers import NOTHING
 
 TOGETHER = "no single pass"
-"""The beginning of a cause where no pass of a peer shows the fault by itself."""
+"""Prefix of a cause if no pass of a peer shows the fault by itself."""
 _UNTRACED = ("hung", "nondeterministic")
 _SECONDS = 20.0
 """For tracing one fault of a peer."""
 _ROUNDS = 2
-"""How often a peer's passes run one after the other: later ones can make work for earlier ones."""
+"""How often a peer's passes run in sequence: later ones can enable earlier ones."""
 
 
 def localize(sample: Sample, subject: Subject, verdict: Verdict) -> str:
-    """The name of the pass that a fault comes from, empty where it cannot be told.
+    """The name of the pass that causes a fault; empty if it cannot be determined.
 
     Args:
         sample: a sample that shows the fault on its first feed.
         subject: the optimizer.
-        verdict: what is wrong.
+        verdict: the fault.
     """
     try:
         if isinstance(subject, OwnSubject):
@@ -45,10 +45,10 @@ def shown_by(cause: str, judge: Judge, subject: PeerSubject, verdict: Verdict) -
     """Whether the pass of a peer that a cause names shows the fault by itself.
 
     Args:
-        cause: what `localize` said.
-        judge: of the sample.
+        cause: the result of `localize`.
+        judge: the judge of the sample.
         subject: the optimizer.
-        verdict: what is wrong.
+        verdict: the fault.
     """
     if not subject.names(cause):
         return False
@@ -58,7 +58,7 @@ def shown_by(cause: str, judge: Judge, subject: PeerSubject, verdict: Verdict) -
 
 
 def _peers(sample: Sample, subject: PeerSubject, verdict: Verdict) -> str:
-    """The pass that shows the fault by itself, that with the same message first; what shows it together otherwise."""
+    """The pass that shows the fault by itself, preferably with the same message; else those that do in sequence."""
     names = subject.passes()
     if not names:
         return ""
@@ -84,7 +84,7 @@ def _in_time(names: Sequence[str], until: float) -> Iterator[str]:
 
 
 def _one_after_the_other(judge: Judge, subject: PeerSubject, verdict: Verdict, until: float) -> str:
-    """The pass after which the fault is there, where each works on what those before it left; empty if none is."""
+    """The pass after which the fault appears if all run in sequence; empty if there is none."""
     at: onnx.ModelProto = judge.model
     for name in _in_time(subject.passes() * _ROUNDS, until):
         outcome: Optimized = subject.run_pass(at, name)
@@ -98,7 +98,7 @@ def _one_after_the_other(judge: Judge, subject: PeerSubject, verdict: Verdict, u
 
 
 def _own(sample: Sample, subject: OwnSubject, verdict: Verdict) -> str:
-    """The rewrite after which the fault is there; runs are deterministic, so the first n are always the same."""
+    """The rewrite after which the fault appears; runs are deterministic, so the first n rewrites never change."""
     if verdict.kind == "unstable":
         return ", ".join(sorted(set(verdict.passes))) or "no pass"
     if verdict.kind == "raised":

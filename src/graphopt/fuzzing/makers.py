@@ -1,4 +1,4 @@
-"""What each operand and attribute may hold: one table, since many are attributes at one opset and operands later."""
+"""Makers of operands and attributes: one table, since some are attributes at one opset and operands at a later one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Scene:
     """A node that is being drawn.
 
     Attributes:
-        draw: where choices come from.
+        draw: the source of choices.
         op: the operator.
         opset: the version of its domain.
         x: its first operand.
-        chosen: what its other operands and its attributes are so far, by name.
+        chosen: its other operands and its attributes so far, by name.
     """
 
     draw: Draw
@@ -65,16 +65,16 @@ class Scene:
 
 
 Maker = Callable[[Scene], Any]
-"""Makes a value: an array, a list or a number; None leaves it out."""
+"""Makes a value: an array, a list or a number; None if it is left out."""
 
 
 def either(*choices: Any) -> Maker:
-    """One of several."""
+    """One of several choices."""
     return lambda s: s.draw.one(choices)
 
 
 def sometimes(maker: Maker, part: float = 0.5) -> Maker:
-    """Left out otherwise."""
+    """A value with some probability; else it is left out."""
     return lambda s: maker(s) if s.draw.chance(part) else None
 
 
@@ -107,23 +107,23 @@ def _chosen_axes(s: Scene) -> list[int]:
 
 
 def starts(s: Scene) -> list[int]:
-    """Where slices begin."""
+    """Starts of slices."""
     return [s.draw.one((0, 0, 1, -1, -2, 2, -99, s.shape[a])) for a in _chosen_axes(s)]
 
 
 def ends(s: Scene) -> list[int]:
-    """Where slices end."""
+    """Ends of slices."""
     far = (1 << 31) - 1, (1 << 63) - 1
     return [s.draw.one((s.shape[a], *far, -1, 1, s.shape[a] - 1, 2, -99)) for a in _chosen_axes(s)]
 
 
 def steps(s: Scene) -> list[int]:
-    """How slices go on."""
+    """Steps of slices."""
     return [s.draw.one((1, 1, 1, 2, -1, 3, -2)) for _ in _chosen_axes(s)]
 
 
 def shape(s: Scene) -> list[int]:
-    """Another shape of as many elements, with -1 and 0 in it; for `Expand` one that fits."""
+    """Another shape with the same number of elements, with -1 and 0 in it; for `Expand` one to broadcast to."""
     if s.op == "Expand":
         return expanded(s)
     sizes = list(s.shape)
@@ -170,7 +170,7 @@ def spatial(*choices: int) -> Maker:
 
 
 def weights(s: Scene) -> Array:
-    """Filters of a convolution, of as many groups as its attribute says."""
+    """Filters of a convolution, for the number of groups that its attribute states."""
     group = int(s.chosen.get("group", 1))
     dtype = s.x.dtype
     if s.op in ("ConvInteger", "QLinearConv"):
@@ -219,7 +219,7 @@ def factor(s: Scene) -> Array:
 
 
 def addend(s: Scene) -> Array:
-    """What `Gemm` adds."""
+    """The addend of `Gemm`."""
     other = s.chosen["B"]
     columns = other.shape[0] if s.chosen.get("transB") else other.shape[1]
     rows = s.shape[1] if s.chosen.get("transA") else s.shape[0]
@@ -233,12 +233,12 @@ def like(s: Scene) -> Array:
 
 
 def single(s: Scene) -> Array:
-    """One number of the first operand's type."""
+    """One element of the first operand's type."""
     return s.floats(*s.draw.one(((), (), (1,)))) if s.op not in ("Clip", "Pad") else s.floats()
 
 
 def trailing(s: Scene) -> Array:
-    """Numbers for the axes that a normalization goes over."""
+    """Elements for the axes of a normalization."""
     at = int(s.chosen.get("axis", -1))
     return s.floats(*s.shape[at:])
 
@@ -265,7 +265,7 @@ def indices(s: Scene) -> Array:
 
 
 def updates(s: Scene) -> Array:
-    """What is scattered."""
+    """Updates of a scatter."""
     places = s.chosen["indices"]
     if s.op == "ScatterND":
         return s.floats(*places.shape[:-1], *s.shape[places.shape[-1] :])
@@ -273,7 +273,7 @@ def updates(s: Scene) -> Array:
 
 
 def split(s: Scene) -> list[int] | None:
-    """Sizes of parts that add up."""
+    """Sizes of parts that sum up to the size of the axis."""
     at = int(s.chosen.get("axis", 0))
     if s.op not in ("Split", "SplitToSequence") or not s.rank or "num_outputs" in s.chosen:
         return None
@@ -284,7 +284,7 @@ def split(s: Scene) -> list[int] | None:
 
 
 def permutation(s: Scene) -> list[int]:
-    """An order of the axes."""
+    """A permutation of the axes."""
     return s.draw.rng.sample(range(s.rank), s.rank)
 
 
@@ -307,7 +307,7 @@ def resized_to(s: Scene) -> Array | None:
 
 
 def scale(s: Scene) -> Array:
-    """A scale of a quantized tensor, or one for each position along an axis."""
+    """A scale of a quantized tensor, or one per position along an axis."""
     kind = np.dtype(np.float32)
     at = s.chosen.get("axis")
     count = (s.shape[int(at)],) if at is not None and s.op.startswith(("Quant", "Dequant")) else ()
@@ -316,7 +316,7 @@ def scale(s: Scene) -> Array:
 
 
 def zero_point(s: Scene) -> Array:
-    """The integer that stands for 0, of the type that the operator asks for."""
+    """A zero point, of the type that the operator demands."""
     like_x = s.op in ("DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger")
     dtype = s.x.dtype if like_x else np.dtype(s.draw.one((np.uint8, np.int8)))
     near = s.chosen.get("y_scale", s.chosen.get("x_scale"))
@@ -332,27 +332,27 @@ def weight_zero_point(s: Scene) -> Array:
 
 
 def gates(s: Scene) -> int:
-    """Rows of weights for each hidden value."""
+    """Gates of a recurrence."""
     return {"LSTM": 4, "GRU": 3, "RNN": 1}[s.op]
 
 
 def directions(s: Scene) -> int:
-    """How many ways a recurrence goes."""
+    """The number of directions of a recurrence."""
     return 2 if s.chosen.get("direction") == "bidirectional" else 1
 
 
 def recurrent(last: int | None, count: int = 1) -> Maker:
-    """Weights of a recurrence, of `last` columns, those of the input when None."""
+    """Weights of a recurrence with `last` columns, or as many as the input if None."""
     return lambda s: s.floats(directions(s), count * gates(s) * 2, s.shape[2] if last is None else last)
 
 
 def hidden_state(s: Scene) -> Array:
-    """What a recurrence begins with."""
+    """The initial state of a recurrence."""
     return np.asarray(s.floats(directions(s), s.shape[1], 2) * np.asarray(s.draw.one((0, 1)), s.x.dtype))
 
 
 def small_count(s: Scene) -> Array:
-    """How many to take along an axis."""
+    """A count of elements to take along an axis."""
     at = int(s.chosen.get("axis", -1))
     return np.array([s.draw.between(min(1, s.shape[at]), s.shape[at])], np.int64) if s.rank else np.array([1])
 
@@ -367,7 +367,7 @@ def equation(s: Scene) -> str:
 
 
 def einsum_second(s: Scene) -> Array | None:
-    """The second operand of `Einsum`, when the equation has one."""
+    """The second operand of `Einsum`, if the equation has one."""
     inputs = str(s.chosen["equation"]).partition("->")[0].split(",")
     if len(inputs) < 2:
         return None
@@ -378,7 +378,7 @@ def einsum_second(s: Scene) -> Array | None:
 
 
 def chosen_positions(s: Scene) -> Array:
-    """Which positions `Compress` keeps."""
+    """The condition of `Compress`: which positions it keeps."""
     count = s.shape[int(s.chosen["axis"])] if "axis" in s.chosen and s.rank else 2
     return np.array([s.draw.chance(0.5) for _ in range(count)], bool)
 
@@ -481,7 +481,7 @@ MAKERS: Mapping[tuple[str, str], Maker] = {
     ("", "round_mode"): lambda _: None, ("", "mode"): lambda _: None, ("GridSample", "mode"): lambda _: None,
     ("", "scale"): sometimes(either(0.125, 1.0, 0.5)), ("", "upper"): sometimes(either(0, 1)),
 }  # fmt: skip
-"""What an operand or an attribute is, by operator and name; by name alone where all operators agree."""
+"""Makers by operator and name of the operand or attribute; by name alone if all operators agree."""
 
 RANKS: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(("Conv", "ConvTranspose", "ConvInteger", "QLinearConv"), (3, 4, 4, 5)),
@@ -495,4 +495,4 @@ RANKS: Mapping[str, tuple[int, ...]] = {
     "LayerNormalization": (1, 2, 3), "RMSNormalization": (1, 2, 3), "ReverseSequence": (2, 3), "TopK": (1, 2, 3),
     "Concat": (1, 2, 3, 4), "Split": (1, 2, 3, 4), "Gather": (1, 2, 3, 4),
 }  # fmt: skip
-"""The ranks that the first operand may have, where not any."""
+"""Ranks that the first operand may have; any rank for operators not listed."""

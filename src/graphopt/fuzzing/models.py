@@ -1,4 +1,4 @@
-"""Whole models: operators at random, rules' own cases in random surroundings, and real structures."""
+"""Whole models: random operators, golden cases of rules in random surroundings, and real structures."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from graphopt.fuzzing.templates import FOR_PEERS, TEMPLATES, plant
 from graphopt.verify.values import Array, is_float
 
 _IR_VERSIONS = ((24, 13), (23, 11), (21, 10), (19, 9), (0, 8))
-"""From which opset on which version of the format is needed."""
+"""The IR version for each opset from which on it is needed."""
 
 TOGETHER = (1, 2, 4, 8, 12, 16)
-"""How many golden cases one model begins with."""
+"""Numbers of golden cases that one model begins with."""
 _MOST_OUTPUTS = 12
 _LEAST = 0.6
-"""Part of the models that begin with golden cases."""
+"""Fraction of the models that begin with golden cases."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What models are to be made of.
+    """Constraints on the models.
 
     Attributes:
-        ops: operators of the standard to draw from; all when empty.
-        seedlings: models that rules are known to fire on, or to decline.
-        passes: whether only these rules are wanted, so that real structures say nothing.
-        steps: the most nodes that are drawn for one model.
-        together: how many golden cases one model begins with.
+        ops: standard operators to draw from; all if empty.
+        seedlings: models on which rules are known to fire or decline.
+        passes: whether only these rules are tested, so that real structures are of no use.
+        steps: the largest number of nodes drawn for one model.
+        together: numbers of golden cases that one model begins with.
         sown: the golden cases that models can be told to begin with, by name.
-        stock: variants of them that run.
-        field: whether they are for other optimizers alone.
+        stock: their variants that run.
+        field: whether only other optimizers are tested.
     """
 
     ops: tuple[str, ...] = ()
@@ -57,17 +57,17 @@ class Wishes:
     field: bool = False
 
 
-@np.errstate(all="ignore")  # numbers that overflow are among those looked for
+@np.errstate(all="ignore")  # overflowing numbers are among those drawn
 def sample(seed: object, wishes: Wishes = Wishes(), sow: Sequence[str] = ()) -> Sample | None:
-    """A model and inputs for it.
+    """A model and feeds for it.
 
     Args:
         seed: equal seeds give equal models.
-        wishes: what to make it of.
+        wishes: constraints on the model.
         sow: golden cases to begin with.
 
     Returns:
-        The sample; None where nothing came of this seed.
+        The sample; None if this seed gives none.
     """
     draw = Draw(seed)
     b = Builder(draw, draw.one(OPSETS))
@@ -90,11 +90,11 @@ def sample(seed: object, wishes: Wishes = Wishes(), sow: Sequence[str] = ()) -> 
 
 
 def _begun(b: Builder, wishes: Wishes) -> str | None:
-    """Begin a model: what with, empty where it is to be all random; None where nothing came of it."""
+    """Begin a model; returns the kind of its beginning, empty if it is to be all random; None if that failed."""
     draw = b.draw
     lot = draw.rng.random()
     if wishes.field:
-        lot = _LEAST + (1 - _LEAST) * lot  # their golden cases take turns in other models
+        lot = _LEAST + (1 - _LEAST) * lot  # golden cases take turns in other models
     elif wishes.seedlings and lot < _LEAST:
         return _sown(b, wishes)
     if wishes.ops or wishes.passes or lot < 0.8:
@@ -114,7 +114,7 @@ def _begun(b: Builder, wishes: Wishes) -> str | None:
 
 
 def _quantized(draw: Draw) -> onnx.ModelProto:
-    """A quantized network; of exact scales where several operators follow one another, since steps add up."""
+    """A quantized network; with exact scales if several operators follow one another, since steps accumulate."""
     seed, kind = draw.rng.randrange(1 << 30), draw.rng.randrange(4)
     if kind == 0:
         return random_single(seed)[0]
@@ -125,7 +125,7 @@ def _quantized(draw: Draw) -> onnx.ModelProto:
 
 
 def _sown(b: Builder, wishes: Wishes) -> str | None:
-    """Begin with one golden case or several, of which later ones may read what earlier ones made."""
+    """Begin with one golden case or several; later cases may read values of earlier ones."""
     draw = b.draw
     names: list[str] = []
     for _ in range(draw.one(wishes.together)):
@@ -137,11 +137,11 @@ def _sown(b: Builder, wishes: Wishes) -> str | None:
 
 
 _WOVEN = 0.25
-"""Part of the models whose golden cases read what others make, and are surrounded by other operators."""
+"""Fraction of the models whose golden cases read values of other nodes and are surrounded by other operators."""
 
 
 def _sown_with(b: Builder, wishes: Wishes, sow: Sequence[str]) -> str | None:
-    """Begin with certain fragments of golden cases, those that go with the first."""
+    """Begin with the named fragments of golden cases that are compatible with the first."""
     assert wishes.stock is not None
     first = wishes.sown[FragmentName.read(sow[0]).case]
     b.opset = FragmentName.read(sow[0]).opset or first.opset or b.opset
@@ -168,7 +168,7 @@ def _operator(b: Builder, wishes: Wishes) -> str:
 
 
 def finish(b: Builder) -> Sample:
-    """Choose the outputs, say of the sizes what the author would, and make the inputs."""
+    """Choose the outputs, declare the sizes as an author would, and make the feeds."""
     draw = b.draw
     outputs = _outputs(b)
     symbols = _symbols(b)
@@ -176,7 +176,7 @@ def finish(b: Builder) -> Sample:
     infos = [_info(name, b.held[name], symbols if name not in initial else {}) for name in b.inputs]
     infos = [helper.make_value_info(i.name, b.declared.get(i.name, i.type)) for i in infos]
     static = not any(map(is_open, infos))
-    branched = any(node.op_type == "If" for node in b.nodes)  # the other branch may give another shape
+    branched = any(node.op_type == "If" for node in b.nodes)  # the branch not taken may have another shape
     results = [_info(name, b.held[name], {}, shaped=static and draw.chance(0.6) and not branched) for name in outputs]
     results += [helper.make_value_info(name, kind) for name, kind in b.opaque.items()]
     graph = helper.make_graph(b.nodes, "g", infos, results, b.tensors)
@@ -196,13 +196,13 @@ def finish(b: Builder) -> Sample:
 
 
 def _outputs(b: Builder) -> list[str]:
-    """What nobody reads, and now and then something in the middle, an input or a constant."""
+    """Values without readers, and sometimes an intermediate value, an input or a constant."""
     draw = b.draw
     known = set(b.order)
     made = [name for node in b.nodes for name in node.output if name in known]
     read = {name for node in b.nodes for name in node.input}
     ends = [name for name in made if name not in read]
-    if len(ends) > _MOST_OUTPUTS and not b.planted:  # of golden cases nothing may be dead
+    if len(ends) > _MOST_OUTPUTS and not b.planted:  # no node of a golden case may be dead
         ends = sorted(draw.rng.sample(ends, _MOST_OUTPUTS), key=made.index)
     extra = [name for name in made if name in read and draw.chance(0.12)]
     if draw.chance(0.04) and b.inputs:
@@ -213,9 +213,9 @@ def _outputs(b: Builder) -> list[str]:
 
 
 def _symbols(b: Builder) -> dict[tuple[str, int], str]:
-    """Names for axes of inputs whose size the model does not say."""
+    """Names for axes of inputs whose sizes are dynamic."""
     draw = b.draw
-    if draw.chance(0.9 if b.planted else 0.6):  # most golden cases need sizes that are known
+    if draw.chance(0.9 if b.planted else 0.6):  # most golden cases need static sizes
         return {}
     sizes = sorted({d for name in b.inputs for d in b.held[name].shape})
     chosen = {d for d in sizes if draw.chance(0.4)}
@@ -236,7 +236,7 @@ def _info(name: str, array: Array, symbols: dict[tuple[str, int], str], *, shape
 
 
 def feeds(b: Builder, needed: Sequence[str], optional: Sequence[str]) -> list[dict[str, Array]]:
-    """Inputs: the ordinary numbers that the model was grown on, others, special ones, other values for defaults."""
+    """Feeds: the ordinary numbers that the model was grown on, others, special ones, and overrides of defaults."""
     first = {name: b.held[name] for name in needed}
     found = [first]
     for special in (False, True):

@@ -1,4 +1,4 @@
-"""Random networks in which whole filters are zero, and whole channels are not read."""
+"""Random networks in which whole filters are zero and whole channels are not read."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import onnx
 from onnx import helper, numpy_helper
 
 Made = tuple[str, int, int]
-"""A value with its number of channels and its size along each image axis."""
+"""A value with the number of its channels and its size along each spatial axis."""
 
 
 class Network:
     """Grows a network layer by layer.
 
     Args:
-        seed: where all choices come from.
+        seed: the seed of all choices.
     """
 
     def __init__(self, seed: int) -> None:
@@ -25,7 +25,7 @@ class Network:
         self.tensors: list[onnx.TensorProto] = []
 
     def chance(self, part: float) -> bool:
-        """True in that part of all cases."""
+        """True with this probability."""
         return bool(self.rng.random() < part)
 
     def weight(self, array: np.ndarray) -> str:
@@ -34,12 +34,12 @@ class Network:
         return self.tensors[-1].name
 
     def add(self, op: str, *inputs: str, **attrs: Any) -> str:
-        """A node; its output."""
+        """A node; returns its output."""
         self.nodes.append(helper.make_node(op, list(inputs), [f"v{len(self.nodes)}"], **attrs))
         return self.nodes[-1].output[0]
 
     def filters(self, dims: list[int], made: int, read: int | None) -> str:
-        """Weights of which some filters are zero, and sometimes some channels are not read."""
+        """Weights in which some filters are zero, and sometimes some input channels have no weight."""
         weight = self.rng.standard_normal(dims) / np.sqrt(np.prod(dims) / dims[made])
         np.moveaxis(weight, made, 0)[self.rng.random(dims[made]) < self.rng.choice([0, 0.5, 0.9])] = 0
         if read is not None and self.chance(0.3):
@@ -62,7 +62,7 @@ class Network:
         return made, channels, size + 2 * pads - kernel + 1
 
     def depthwise(self, x: Made) -> Made:
-        """A convolution of each channel."""
+        """A depthwise convolution."""
         name, channels, size = x
         kernel, pads = (3, int(self.rng.integers(2))) if size >= 3 else (1, 0)
         weight = self.filters([channels, 1, kernel, kernel], 0, None)
@@ -70,7 +70,7 @@ class Network:
         return made, channels, size + 2 * pads - kernel + 1
 
     def grouped(self, x: Made) -> Made:
-        """A convolution of groups of channels."""
+        """A grouped convolution."""
         name, channels, size = x
         group = 2 if channels % 2 == 0 else 1
         weight = self.filters([channels, channels // group, 1, 1], 0, None)
@@ -106,19 +106,19 @@ class Network:
         return self.add(op, name, kernel_shape=[3, 3], pads=[pads] * 4, **more), channels, size + 2 * pads - 2
 
     def excited(self, x: Made) -> Made:
-        """Channels scaled by what is in all of them."""
+        """Channels scaled by a function of all channels: squeeze and excitation."""
         name, channels, size = x
         pooled = self.add("GlobalAveragePool", name), channels, 1
         small = self.activation(self.conv(pooled, 4, 1))
         return self.add("Mul", name, self.add("Sigmoid", self.conv(small, channels, 1)[0])), channels, size
 
     def residual(self, x: Made) -> Made:
-        """A convolution and its input, added."""
+        """The sum of a convolution and its input."""
         other = self.conv(x, x[1], 3 if x[2] >= 3 else 1, pad=True)
         return self.add("Add", x[0], other[0]), x[1], x[2]
 
     def block(self, x: Made) -> Made:
-        """One of all these."""
+        """One of these layers or blocks."""
         kind = int(self.rng.integers(8))
         if kind <= 1:
             return self.conv(x, int(self.rng.choice([3, 4, 8, 12, 16, 24])))

@@ -1,4 +1,4 @@
-"""Changes of golden cases that other optimizers allow for less: second outputs, equal sizes, strings, large numbers."""
+"""Changes of golden cases that other optimizers handle less: second outputs, equal sizes, strings, large numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WORDS = ("a", "b", "", "grün", "1", "nan")
 
 
 def _more_outputs(model: ModelProto, rng: random.Random) -> bool:
-    """Outputs of an operator that it may have, such as a mask, put out or read."""
+    """Add optional outputs of an operator, such as a mask, as graph outputs or with a reader."""
     opset = opset_of(model)
     found = [node for node in model.graph.node if not node.domain and _left(node, opset)]
     if not found:
@@ -46,7 +46,7 @@ def _left(node: NodeProto, opset: int) -> int:
 
 
 def _equal_sizes(model: ModelProto, rng: random.Random) -> bool:
-    """Two sizes that are the same from now on, or all of them: an axis cannot be told by its size any more."""
+    """Make two sizes, or all of them, equal: an axis can no longer be identified by its size."""
     dims = [dim.dim_value for info in model.graph.input for dim in info.type.tensor_type.shape.dim]
     sizes = sorted({size for size in (*dims, *(d for t in _constants(model) for d in t.dims)) if size > 1})
     if len(sizes) < 2:
@@ -58,7 +58,7 @@ def _equal_sizes(model: ModelProto, rng: random.Random) -> bool:
 
 
 def _equal_lists(model: ModelProto, rng: random.Random) -> bool:
-    """A list wherever it stands: empty, in another order, shorter, or counted from the other end."""
+    """Change a list wherever it occurs: empty, reordered, shorter, or counted from the other end."""
     lists = [tensor for tensor in _lists(model) if tensor.dims and tensor.dims[0]]
     listed = [a for node in model.graph.node for a in node.attribute if a.type == AttributeProto.INTS]
     if not lists and not listed:
@@ -76,7 +76,7 @@ def _equal_lists(model: ModelProto, rng: random.Random) -> bool:
 
 
 def _strings(model: ModelProto, rng: random.Random) -> bool:
-    """Words in place of floats, which operators that only move data take as well."""
+    """Strings in place of floats, which operators that only move data take as well."""
     infos = [info.type.tensor_type for graph in graphs_of(model.graph) for info in (*graph.input, *graph.output)]
     floats = [info for info in infos if info.elem_type in FLOATS]
     for info in floats:
@@ -102,4 +102,4 @@ ODDITIES: dict[str, Change] = {
     **KINDS, "more outputs": _more_outputs, "equal sizes": _equal_sizes, "equal lists": _equal_lists,
     "strings": _strings, "magnitude": _magnitude,
 }  # fmt: skip
-"""What can be changed where other optimizers alone are asked."""
+"""Changes for sessions that test only other optimizers."""

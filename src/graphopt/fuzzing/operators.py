@@ -1,4 +1,4 @@
-"""Drawing a node: the operator's schema at the opset says what there is, the table of makers what it may hold."""
+"""Draws a node: operands and attributes by the operator's schema at the opset, values by the table of makers."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ OLDEST = 7
 """The first opset whose operators broadcast as they do today."""
 
 NEWEST = min(defs.onnx_opset_version(), 26)
-"""The newest opset that the runtime may know."""
+"""The newest opset that the runtime may support."""
 
 OPSETS = (7, 8, 9, 10, 11, 11, 12, 13, 13, 14, 15, 16, 17, 17, 18, 18, 19, 20, 21, 21, 22, 23, 24, 25)
-"""Opsets to draw from: those that exporters wrote most are there twice."""
+"""Opsets to draw from; those that exporters use most occur twice."""
 
 _Formal = defs.OpSchema.FormalParameter
 _Option = defs.OpSchema.FormalParameterOption
@@ -45,7 +45,7 @@ APART = frozenset(
     {"If", "Loop", "Scan", "SequenceMap", "Constant", "RandomNormal", "RandomUniform", "RandomNormalLike",
      "RandomUniformLike", "Multinomial", "Bernoulli", "ImageDecoder"}
 )  # fmt: skip
-"""Operators with bodies, which `control` writes, constants, and those that give other numbers each time."""
+"""Operators with subgraphs, which `control` writes, constants, and operators with random results."""
 
 FREQUENT = (
     "Add", "Sub", "Mul", "Div", "Relu", "Sigmoid", "Tanh", "Clip", "Conv", "MatMul", "Gemm", "BatchNormalization",
@@ -55,12 +55,12 @@ FREQUENT = (
     "Erf", "Dropout", "Tile", "ConstantOfShape", "LeakyRelu", "PRelu", "GlobalAveragePool", "Einsum", "ConvTranspose",
     "Min", "Sqrt",
 )  # fmt: skip
-"""What real models are made of; drawn more often."""
+"""The operators that real models consist of; drawn more often."""
 
 
 @lru_cache(maxsize=64)
 def operators(opset: int) -> tuple[str, ...]:
-    """The operators of the standard at an opset that one node can show."""
+    """The standard operators at an opset that a single node can exercise."""
     found = {}
     for schema in defs.get_all_schemas_with_history():
         if schema.domain == "" and schema.since_version <= opset and schema.name not in APART:
@@ -69,10 +69,10 @@ def operators(opset: int) -> tuple[str, ...]:
 
 
 def check_ops(ops: Iterable[str]) -> None:
-    """See that models can be drawn from some operators.
+    """Check that models can be drawn from these operators.
 
     Raises:
-        UsageError: one is not of the standard, or no single node can show it.
+        UsageError: one is not a standard operator, or no single node can exercise it.
     """
     for op in ops:
         if not any(op in operators(opset) for opset in OPSETS):
@@ -89,7 +89,7 @@ def _current(op: str, opset: int) -> defs.OpSchema | None:
 
 
 def _opaque(op: str, opset: int) -> bool:
-    """Whether its first operand or its result is no tensor: sequences and optionals are written in groups."""
+    """Whether its first operand or its result is a sequence or an optional, which are written in groups of nodes."""
     schema = _current(op, opset)
     assert schema is not None
     formals = [*schema.inputs, *schema.outputs[:1]]
@@ -102,10 +102,10 @@ def grow(b: Builder, op: str, pick: Callable[[Callable[[Array], bool]], str | No
     Args:
         b: the model.
         op: the operator.
-        pick: chooses the first operand; the model's own choice when None.
+        pick: chooses the first operand; the builder's own choice if None.
 
     Returns:
-        The names of its outputs; None where what was drawn does not run.
+        The names of its outputs; None if the node does not run.
     """
     schema = _current(op, b.opset)
     if schema is None:
@@ -143,7 +143,7 @@ class _Node:
         return _NAMES.get(element_type(array), "") in self.allowed
 
     def fresh(self) -> str | None:
-        """A new first operand: an input, or now and then a constant."""
+        """A new first operand: an input, or sometimes a constant."""
         rank = self.draw.one(self.ranks) if self.ranks is not None else None
         array = FIRST[self.schema.name](self.draw) if self.schema.name in FIRST else None
         if array is None:
@@ -221,7 +221,7 @@ class _Node:
         return self.b.constant(array)
 
     def _data(self, scene: Scene, formal: _Formal) -> Array:
-        """An operand of data: of the first one's type, or of another where the schema has another for it."""
+        """A data operand: of the first one's type, or of another one if the schema has another type for it."""
         made = like(scene)
         if formal.type_str in self.types:
             return made
@@ -230,7 +230,7 @@ class _Node:
         return made if dtype is None else self.draw.array(dtype, made.shape)
 
     def _joined(self, scene: Scene, formal: _Formal) -> str | None:
-        """Another value of the graph that goes with the first operand."""
+        """Another value of the graph that is compatible with the first operand."""
         if formal.type_str != self.schema.inputs[0].type_str or not self.draw.chance(0.6):
             return None
 
@@ -271,13 +271,13 @@ class _Node:
 
 
 def _plain(draw: Any, attribute: defs.OpSchema.Attribute) -> Any:
-    """A value for a required attribute that the table does not know."""
+    """A value for a required attribute that is not in the table."""
     kind = str(attribute.type).rpartition(".")[2]
     return {"INT": draw.one((0, 1, 2)), "FLOAT": draw.one((0.5, 1.0)), "INTS": [1, 1], "STRING": ""}.get(kind)
 
 
 def _attribute_value(attribute: defs.OpSchema.Attribute, value: Any) -> Any:
-    """A made value in the attribute's own type."""
+    """A drawn value in the attribute's own type."""
     kind = str(attribute.type).rpartition(".")[2]
     if kind == "TENSOR":
         return stored(np.asarray(value), "")

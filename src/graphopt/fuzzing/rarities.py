@@ -1,4 +1,4 @@
-"""Operators whose operands have to fit one another closely: what the first is, and the others to go with it."""
+"""Operators whose operands must match closely: makers of the first operand and of the others that match it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FIRST: Mapping[str, Callable[[Draw], Array]] = {
     "TfIdfVectorizer": lambda draw: np.array([draw.between(0, 4) for _ in range(6)], np.int64),
     "RegexFullMatch": lambda draw: np.array([draw.one(("a", "b1", "")) for _ in range(3)], object),
 }  # fmt: skip
-"""The first operand of operators that a value of the graph seldom suits."""
+"""Makers of the first operand, for operators that values of a graph seldom suit."""
 
 RARE: Mapping[tuple[str, str], Maker] = {
     ("AffineGrid", "size"): _given([2, 1, 3, 4], np.int64), ("Col2Im", "image_shape"): _given([3, 3], np.int64),
@@ -67,4 +67,4 @@ RARE: Mapping[tuple[str, str], Maker] = {
     ("TfIdfVectorizer", "ngram_counts"): either([0, 2]), ("TfIdfVectorizer", "ngram_indexes"): either([0, 1, 2]),
     ("TfIdfVectorizer", "pool_int64s"): either([1, 2, 0, 3]),
 }  # fmt: skip
-"""What goes with it, as `MAKERS` says it of all others."""
+"""Makers of the other operands and attributes, as in `MAKERS`."""

@@ -1,4 +1,4 @@
-"""Golden cases as the beginnings of models: those in which a pass fires, and those in which it declines."""
+"""Golden cases to begin models with: those in which a pass fires, and those in which it declines."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _OPSET = re.compile(r'opset_import: ?\[[^\]]*"" ?: ?(\d+)')
 
 @dataclass(frozen=True, slots=True)
 class Seedling:
-    """A model that something is known about.
+    """A golden case as the beginning of a model.
 
     Attributes:
-        rule: the pass that it is a case of.
-        case: which case.
+        rule: the pass whose golden case it is.
+        case: the name of the case.
         text: the model as ONNX text.
         fires: whether the pass fires on it.
-        target: the target that it is for.
+        target: the target that it is written for.
         settings: the settings of its pass, as JSON.
     """
 
@@ -41,19 +41,19 @@ class Seedling:
 
     @property
     def name(self) -> str:
-        """The name of the case."""
+        """The name of pass and case, as `pass/case`."""
         return f"{self.rule}/{self.case}"
 
     @property
     def context(self) -> tuple[str, str, str]:
-        """What models of several cases must have in common: the target, settings, and what the metadata say."""
+        """The properties that cases in one model must share: the target, settings and metadata."""
         settings = f'{{"{self.rule}": {self.settings}}}' if self.settings else ""
         told = _METADATA.search(self.text)
         return self.target, settings, told[1] if told else ""
 
     @property
     def opset(self) -> int:
-        """The standard opset, 0 where the model states none."""
+        """The standard opset; 0 if the model states none."""
         found = _OPSET.search(self.text)
         return int(found[1]) if found else 0
 
@@ -68,14 +68,14 @@ def _parsed(text: str) -> bytes:
 
 
 Cases = dict[bool, dict[str, list[Seedling]]]
-"""Cases in which a pass fires or does not, by pass."""
+"""Cases in which a pass fires (True) or declines (False), by pass."""
 
 
 class Nursery:
     """Seedlings by pass and opset. Passes are drawn evenly, however many cases they have.
 
     Args:
-        seedlings: what there is.
+        seedlings: the seedlings to draw from.
     """
 
     def __init__(self, seedlings: Iterable[Seedling] = ()) -> None:
@@ -89,7 +89,7 @@ class Nursery:
         return bool(self._all[True])
 
     def draw(self, draw: Draw, opset: int = 0) -> Seedling | None:
-        """A seedling, at an opset where one is given; None where there is none."""
+        """A seedling, of the given opset if it is not 0; None if there is none."""
         cases = self._at.get(opset) if opset else self._all
         if cases is None:
             return None

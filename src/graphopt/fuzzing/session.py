@@ -1,4 +1,4 @@
-"""A session: numbers handed to processes, verdicts gathered, findings grouped and kept, stopped and resumed."""
+"""A session: hands indices to processes, collects verdicts, groups and stores findings; can be stopped and resumed."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from graphopt.system.given import check_numbers, several
 from graphopt.system.processes import Child, Limits
 
 _SECONDS = 300.0
-"""For one model with all optimizers, reducing included; beyond, something hangs."""
+"""For one model with all optimizers, including its reduction; a longer run counts as hung."""
 _START_SECONDS = (120.0, 300.0, 600.0)
-"""For a process to start, and again where that was too short, or the system killed it: on a busy machine it may be."""
+"""Limits for the start of a process; the longer ones for retries after it was too slow or was killed by the system."""
 _RENEWED = 1000
-"""Models after which a process is replaced: sessions of the runtime leave up to a megabyte behind for each."""
+"""Models after which a process is replaced: each session of the runtime leaks up to a megabyte."""
 _STATE = "session.json"
 _SAVE_EVERY = 60.0
 
@@ -45,38 +45,38 @@ def fuzz(
     until: int = 0, after: Iterable[str | Path] = (), thin: int = 1, sow: Iterable[str] = (),
     numerics: str | Numerics = Numerics.ROUNDING, target: str | None = None, progress: Progress = lambda report: None,
 ) -> SessionReport:  # fmt: skip
-    """Put optimizers to the test on random models.
+    """Test optimizers on random models.
 
-    Every number from `first` on gives one model, which depends on the seed alone. Each optimizer's result is checked,
-    run and compared with what the original gives, with the runtime's own optimizations off.
+    Each index from `first` on gives one model, which depends only on the seed. Each optimizer's result is checked,
+    run and compared with the original's outputs, with the runtime's own optimizations off.
 
     Args:
         levels: graphopt's levels; `alone` for single passes on models that begin with their golden cases.
         peers: names of other optimizers.
-        passes: passes of graphopt: their golden cases seed the models, and they run alone, in place of the levels.
-        ops: operators to draw from; all when none is given.
-        models: how many numbers to go through; 1000 when neither this nor `minutes` is given.
-        minutes: how long to go on.
-        seed: where all models come from.
-        first: the first number.
-        corpus: a folder for reduced models and the state, from which the same session goes on.
-        jobs: processes at once.
+        passes: passes of graphopt that run alone, in place of the levels; models begin with their golden cases.
+        ops: operators to draw from; all if none is given.
+        models: the number of indices; 1000 if neither this nor `minutes` is given.
+        minutes: the duration.
+        seed: the seed of all models.
+        first: the first index.
+        corpus: a folder for reduced models and the state, from which the same session can be resumed.
+        jobs: the number of concurrent processes.
         reduce: whether to reduce failing models.
-        explain: count why passes declined as well.
-        until: begin models with golden cases of those passes that lack most, until each fired in so many models and
-            declined in a tenth as many for each reason; implies `explain`.
-        after: reports of earlier sessions, as `--json` prints them, whose counts `until` goes on from.
-        thin: levels and peers take turns, each judges one model of so many; `alone` judges all.
+        explain: also count why passes declined.
+        until: begin models with golden cases of the passes that need most, until each has fired on this many models and
+            has declined on a tenth as many for each reason; implies `explain`.
+        after: reports of earlier sessions, as `--json` prints them, from whose counts `until` continues.
+        thin: levels and peers take turns, so that each judges one of this many models; `alone` judges all.
         sow: golden cases, as `pass/case`, that every model begins with.
         numerics: the ceiling for passes of levels.
-        target: the machine that layout passes write for; the present one when None.
-        progress: told after every model how things are.
+        target: the machine that layout passes write for; the present one if None.
+        progress: called with the report after every model.
 
     Returns:
-        The report; `report.ok` is True when graphopt had no fault.
+        The report; `report.ok` is True if graphopt had no fault.
 
     Raises:
-        UsageError: an argument is not known, a report cannot be read, or the folder holds another session.
+        UsageError: an argument is unknown, a report cannot be read, or the folder holds another session.
     """
     check_numbers(1, whole=True, models=models, jobs=jobs, thin=thin)
     check_numbers(whole=True, first=first, until=until)
@@ -111,7 +111,7 @@ def fuzz(
 
 @dataclass(slots=True)
 class _Range:
-    """The numbers that are left, handed out one by one."""
+    """The remaining indices, handed out one by one."""
 
     next: int
     end: float
@@ -125,7 +125,7 @@ class _Range:
 
 
 class _Session:
-    """One session while it goes on."""
+    """A running session."""
 
     def __init__(
         self, settings: FuzzSettings, first: int, *, models: int | None, minutes: float | None, corpus: Path | None,
@@ -154,7 +154,7 @@ class _Session:
         self.failure: BaseException | None = None
 
     def count(self, path: Path) -> None:
-        """Take the counts of an earlier session's report as shown."""
+        """Add the counts of an earlier session's report to those of this one."""
         try:
             told = json.loads(path.read_text(encoding="utf-8"))
             fired, declined = Counter(told["fired"]), {rule: Counter(found) for rule, found in told["declined"].items()}
@@ -164,7 +164,7 @@ class _Session:
         self.targets.restore(fired, declined)
 
     def run(self, jobs: int) -> SessionReport:
-        """Go through the numbers; Ctrl-C ends it with what there is."""
+        """Work through the indices; Ctrl-C ends the session with the results so far."""
         threads = [threading.Thread(target=self._work, daemon=True) for _ in range(jobs)]
         for thread in threads:
             thread.start()
@@ -178,7 +178,7 @@ class _Session:
             for thread in threads:
                 thread.join(5.0)
         self._save()
-        if self.failure is not None and not self.report.interrupted:  # a process that was stopped is no failure
+        if self.failure is not None and not self.report.interrupted:  # a process that was stopped did not fail
             raise self.failure
         return self.report
 
@@ -193,7 +193,7 @@ class _Session:
         try:
             while self._with_one_child():
                 pass
-        except BaseException as error:  # a thread's error is the caller's
+        except BaseException as error:  # the caller re-raises a thread's error
             self.failure = error
             self._stop()
 
@@ -219,10 +219,10 @@ class _Session:
 
     @contextmanager
     def _child(self) -> Iterator[Child]:
-        """A process that is ready for numbers.
+        """A process that is ready for indices.
 
         Raises:
-            GraphoptError: what it raised, or none was ready in time.
+            GraphoptError: the process raised it, or none was ready in time.
         """
         for seconds in _START_SECONDS:
             with Child(serve, self.settings, limits=Limits(seconds)) as child:
@@ -233,12 +233,12 @@ class _Session:
                         return
                     pressed = child.ending is not None and (child.ending.crashed or child.ending.cause == "timeout")
                     if not pressed or seconds == _START_SECONDS[-1]:
-                        child.result()  # what it raised, as here
+                        child.result()  # re-raises the child's error
                 finally:
                     self.children.discard(child)
 
     def _one(self, child: Child, index: int, skip: tuple[str, ...]) -> tuple[str, str] | None:
-        """Have one number worked on; where it was when the process ended, None when it did not."""
+        """Work on one index; returns the stage at which the process ended, None if it did not."""
         child.restrict(Limits(_SECONDS))
         stage = "drawing", ""
         with self.learned:
@@ -277,7 +277,7 @@ class _Session:
             self.left.end = 0
 
     def _ended(self, index: int, child: Child, stage: str, subject: str) -> None:
-        """A process that ended: its optimizer's fault, or that of the runtime before any was asked."""
+        """Record a process that ended: a fault of its optimizer, or of the runtime before any optimizer ran."""
         ending = child.ending
         with self.lock:
             self.finished.add(index)
@@ -322,7 +322,7 @@ class _Session:
             return
         self.saved = time.monotonic()
         done = self.first
-        while done in self.finished:  # what was under way is done again
+        while done in self.finished:  # unfinished ones are repeated
             done += 1
         state = {"settings": asdict(self.settings), "next": done, "report": self.report.to_dict()}
         write_text(self.corpus / _STATE, json.dumps(state, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""Reducing a model that shows a fault until nothing more can go."""
+"""Reduces a model that shows a fault until nothing more can be removed."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _FLOATS = (TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
 def shrink(sample: Sample, fails: Fails, seconds: float = 20.0) -> Sample:
-    """The smallest sample found that still fails: fewer nodes first, then smaller tensors, then plainer ones.
+    """The smallest sample found that still fails: first fewer nodes, then smaller tensors, then simpler ones.
 
     Args:
         sample: a sample that fails, whose first feed shows it.
-        fails: asked of each candidate, which need not be valid.
-        seconds: after which the smallest so far is good enough.
+        fails: called for each candidate, which may be invalid.
+        seconds: after this time the smallest sample so far is returned.
     """
     until = time.monotonic() + seconds
     best = Sample(sample.model, sample.feeds[:1], sample.kind, sample.seed, sample.rules)
@@ -41,11 +41,11 @@ def shrink(sample: Sample, fails: Fails, seconds: float = 20.0) -> Sample:
 
 
 def narrow(sample: Sample, fails: Fails) -> Sample:
-    """The part of a sample that fails, where its model has parts that share no computed value.
+    """The part of a sample that fails, if its model has parts that share no computed value.
 
     Args:
         sample: a sample that fails.
-        fails: asked of each half of what is left.
+        fails: called for each half of the remaining parts.
     """
     best, parts = sample, _parts(sample.model.graph)
     while len(parts) > 1:
@@ -65,7 +65,7 @@ def narrow(sample: Sample, fails: Fails) -> Sample:
 
 
 def _parts(graph: onnx.GraphProto) -> list[set[str]]:
-    """Values that nodes make, together with those that are computed from them or with them."""
+    """The connected components of the values that nodes compute."""
     parts: list[set[str]] = []
     shared = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer} | {""}
     for node in graph.node:
@@ -80,7 +80,7 @@ def _parts(graph: onnx.GraphProto) -> list[set[str]]:
 
 
 def _exhaust(best: Sample, step: Callable[[Sample], Iterator[Sample]], fails: Fails, until: float) -> Sample:
-    """Take what a step offers as long as it offers something that fails."""
+    """Repeat a step as long as one of its candidates fails."""
     found = True
     while found:
         found = False
@@ -94,7 +94,7 @@ def _exhaust(best: Sample, step: Callable[[Sample], Iterator[Sample]], fails: Fa
 
 
 def _size(sample: Sample) -> tuple[int, ...]:
-    """What is to become less: nodes, values at the interface, attributes, elements, odd numbers, bytes."""
+    """The measure to reduce: nodes, values at the interface, attributes, elements, unusual numbers, bytes."""
     graph = sample.model.graph
     nodes = list(all_nodes(graph.node))
     arrays = [numpy_helper.to_array(t) for t in graph.initializer] + list(sample.feeds[0].values())
@@ -125,7 +125,7 @@ def _copy(sample: Sample) -> Sample:
 
 
 def _values(sample: Sample) -> dict[str, Array]:
-    """Every tensor of the main graph, as it is on the feed."""
+    """Every tensor of the main graph, evaluated on the feed."""
     graph = sample.model.graph
     feed = sample.feeds[0]
     tensors = [t for t in graph.initializer if t.name not in feed]
@@ -137,7 +137,7 @@ def _values(sample: Sample) -> dict[str, Array]:
 
 
 def _pruned(sample: Sample) -> Sample:
-    """Without nodes, constants and inputs that nothing reads."""
+    """The sample without nodes, constants and inputs that nothing reads."""
     needed = prune(sample.model.graph)
     sample.feeds[0] = {name: array for name, array in sample.feeds[0].items() if name in needed}
     return sample
@@ -147,7 +147,7 @@ def _pruned(sample: Sample) -> Sample:
 
 
 def _fewer_outputs(sample: Sample) -> Iterator[Sample]:
-    """One output alone, or one fewer."""
+    """A single output, or one output fewer."""
     count = len(sample.model.graph.output)
     for keep in [[i] for i in range(count)] + [[j for j in range(count) if j != i] for i in range(count)]:
         if not keep or len(keep) == count:
@@ -161,7 +161,7 @@ def _fewer_outputs(sample: Sample) -> Iterator[Sample]:
 
 
 def _earlier_outputs(sample: Sample) -> Iterator[Sample]:
-    """A value in the middle as the only output."""
+    """An intermediate value as the only output."""
     values = _values(sample)
     ends = {info.name for info in sample.model.graph.output}
     for name, array in values.items():
@@ -178,7 +178,7 @@ def _declared(name: str, array: Array) -> onnx.ValueInfoProto:
 
 
 def _later_inputs(sample: Sample) -> Iterator[Sample]:
-    """A value in the middle as an input, so that what computes it can go."""
+    """An intermediate value as an input, so that its producers can be removed."""
     values = _values(sample)
     for node in reversed(sample.model.graph.node):
         if not all(name in values for name in node.output if name) or node.op_type == "Constant":
@@ -193,7 +193,7 @@ def _later_inputs(sample: Sample) -> Iterator[Sample]:
 
 
 def _bypassed(sample: Sample) -> Iterator[Sample]:
-    """A node whose reader takes its operand instead."""
+    """A node replaced with one of its operands."""
     values = {**{t.name: numpy_helper.to_array(t) for t in sample.model.graph.initializer}, **sample.feeds[0]}
     values.update(_values(sample))
     ends = {info.name for info in sample.model.graph.output}
@@ -212,7 +212,7 @@ def _bypassed(sample: Sample) -> Iterator[Sample]:
 
 
 def _bare(sample: Sample) -> Iterator[Sample]:
-    """Without what only decorates; constants as initializers, all sizes as numbers."""
+    """The model without annotations; constants as initializers, all sizes static."""
     made = _copy(sample)
     model, graph = made.model, made.model.graph
     del model.metadata_props[:], graph.value_info[:]
@@ -253,7 +253,7 @@ def _bare(sample: Sample) -> Iterator[Sample]:
 
 
 def _attributes(sample: Sample) -> Iterator[Sample]:
-    """Without one attribute."""
+    """The model without one attribute."""
     for at, node in enumerate(sample.model.graph.node):
         for attribute in node.attribute:
             if attribute.type != AttributeProto.GRAPH and node.op_type != "Constant":
@@ -263,7 +263,7 @@ def _attributes(sample: Sample) -> Iterator[Sample]:
 
 
 def _operands(sample: Sample) -> Iterator[Sample]:
-    """Without the last operand of a node."""
+    """The model without the last operand of a node."""
     for at, node in enumerate(sample.model.graph.node):
         if len(node.input) > 1:
             made = _copy(sample)
@@ -272,7 +272,7 @@ def _operands(sample: Sample) -> Iterator[Sample]:
 
 
 def _sizes(sample: Sample) -> Iterator[Sample]:
-    """A smaller size, wherever it stands, or on one axis of one tensor."""
+    """A smaller size, wherever it occurs, or on one axis of one tensor."""
     graph = sample.model.graph
     sizes = sorted(
         {d for a in sample.feeds[0].values() for d in a.shape} | {d for t in graph.initializer for d in t.dims}
@@ -325,7 +325,7 @@ def _undeclared(sample: Sample) -> Sample:
 
 
 def _numbers(sample: Sample) -> Iterator[Sample]:
-    """A tensor of ones or zeros, or one number less that is neither."""
+    """A tensor of ones or zeros, or with one element set to 1."""
     named = {**{t.name: numpy_helper.to_array(t) for t in sample.model.graph.initializer}, **sample.feeds[0]}
     for name, array in named.items():
         if array.dtype.kind not in "fiu" or not array.size:
@@ -351,7 +351,7 @@ def _with(sample: Sample, name: str, array: Array) -> Sample:
 
 
 def _types(sample: Sample) -> Iterator[Sample]:
-    """All floats of another type as ordinary ones."""
+    """All floats of another type as float32."""
     for old in _FLOATS:
         made = _copy(sample)
         for tensor in made.model.graph.initializer:
@@ -371,7 +371,7 @@ def _types(sample: Sample) -> Iterator[Sample]:
 
 
 def _plain_names(sample: Sample) -> Iterator[Sample]:
-    """Short names in order."""
+    """Short names, numbered in order."""
     made = _copy(sample)
     graph = made.model.graph
     if any(a.type == AttributeProto.GRAPH for node in graph.node for a in node.attribute):
@@ -398,6 +398,6 @@ STEPS = (
     _fewer_outputs, _earlier_outputs, _later_inputs, _bypassed, _bare, _operands, _attributes, _sizes, _types, _numbers,
     _plain_names,
 )  # fmt: skip
-"""What can be left out, the most telling first."""
+"""Reduction steps, those that reduce most first."""
 
 __all__ = ["STEPS", "Fails", "narrow", "shrink"]

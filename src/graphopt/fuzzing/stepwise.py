@@ -1,7 +1,7 @@
-"""Judging results in which integers of eight bits may be one step from the original's.
+"""Judges results in which eight-bit integers may differ by one step from the original's.
 
-What such an integer makes of floats behind it is no rounding any more. So the rest of the original is computed from the
-integers of the result: it must give the result's outputs.
+The difference that such a step makes in floats behind it is more than rounding. So the rest of the original is
+computed from the integers of the result: it must give the result's outputs.
 """
 
 from __future__ import annotations
@@ -18,28 +18,27 @@ from graphopt.fuzzing.usual import values_of
 from graphopt.verify.values import Array
 
 FEW = 0.1
-"""Part of the elements that may be a step apart. Where there are fewer than ten, one may be: a tenth of them is none.
+"""Fraction of the elements that may differ by a step. Of fewer than ten elements, one may.
 
-Those that were halfway between two integers are not counted: a tensor of a few means may have nothing else. But a value
-need not lie there: a bias that became a whole number of steps moves it by up to half of one, which is as large as the
-scales of the operands make it beside that of the result. What is wrong by one step in one element of small tensors
-alone is not seen here. Golden cases are there for that, and random networks whose scales are powers of two, which have
-to be equal in each bit.
+Ties, halfway between two integers, are not counted: a tensor of a few means may consist of them. But a difference need
+not be a tie: a bias rounded to a whole number of steps moves a value by up to half a step, which grows with the scales
+of the operands relative to that of the result. A wrong step in a single element of small tensors is not detected here.
+Golden cases detect it, and random networks whose scales are powers of two, which must be equal bit for bit.
 """
 _HALFWAY = 1e-5
-"""How far from halfway a value may be, by its size in steps: what a sum of some thousand floats is rounded by."""
+"""Relative distance to a tie, by the value in steps, that counts as one: the rounding of a sum of some 1000 floats."""
 _HALFWAY_OF_HALVES = 2.0**-11
-"""The same of float16: what one of them is rounded by. The runtime leaves that out between two casts of its own."""
+"""The same for float16: its rounding error, which the runtime omits between two casts that it inserts."""
 _SLACK = 1e-3
-"""Of a step: dequantized numbers are floats."""
+"""In steps: dequantized numbers are floats."""
 _NUDGE = 2e-5
-"""By what part of it the scale of each result is changed, to see which integers were halfway: they become others."""
+"""Relative change of each result's scale by which ties are detected: they become other integers."""
 _RESULT_SCALES = {
     "QGemm": 7, "QLinearAdd": 6, "QLinearAveragePool": 3, "QLinearConcat": 0, "QLinearConv": 6,
     "QLinearGlobalAveragePool": 3, "QLinearLeakyRelu": 3, "QLinearMatMul": 6, "QLinearMul": 6, "QLinearSigmoid": 3,
     "QLinearSoftmax": 3, "QuantizeLinear": 1,
 }  # fmt: skip
-"""Where among the operands the scale of the result is, of operators that round to integers."""
+"""Positions of the result's scale among the operands, for operators that round to integers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +46,11 @@ class CutValue:
     """A value at which the original is cut.
 
     Attributes:
-        fed: what the result has there, of which the rest of the original is computed.
-        step: how far apart neighbours are.
-        floats: names of the floats that the original quantizes to it, and of their scale; none where something else
-            makes it.
-        halfway: where something else does, which elements the result rounds from what is halfway.
+        fed: the result's value, from which the rest of the original is computed.
+        step: the distance between neighbouring integers.
+        floats: names of the floats that the original quantizes to it, and of their scale; none if it is computed
+            otherwise.
+        halfway: if it is computed otherwise, the elements that the result rounds from ties.
     """
 
     fed: Array
@@ -60,13 +59,13 @@ class CutValue:
     halfway: Any = False
 
     def takes(self, computed: Any, floats: Sequence[Array] = (), halfway: Any = False, few: float = FEW) -> bool:
-        """Whether what the original computes is no more than a step away, in few places.
+        """Whether the original's value differs by at most one step, and in few elements.
 
         Args:
-            computed: what it computes.
-            floats: those that it quantizes, and their scale, where it does that.
-            halfway: where something else rounds it, which elements it rounds from what is halfway.
-            few: the part of the elements that may be a step away and were not halfway.
+            computed: the original's value.
+            floats: the floats that it quantizes, and their scale, if it quantizes here.
+            halfway: if it rounds otherwise, the elements that it rounds from ties.
+            few: the fraction of the elements that may differ by a step without being ties.
         """
         if not _alike(computed, self.fed):
             return False
@@ -82,21 +81,21 @@ class CutValue:
 def after_steps(
     original: onnx.ModelProto, result: onnx.ModelProto, feed: Mapping[str, Array], few: float = FEW
 ) -> tuple[list[Any], list[Any]] | None:
-    """The outputs that remain to be compared, where those of the original are computed from the result's integers.
+    """The outputs that remain to be compared, with those of the original computed from the result's integers.
 
-    Each of these integers is at most one step from what the original computes from those before it, where that is
-    halfway between two, and in a few other places. Values whose name means something else in the result are passed
-    over, which makes the judge stricter.
+    Each of these integers differs by at most one step from what the original computes from the preceding ones, at ties
+    and in a few other elements. Values whose name stands for another value in the result are skipped, which makes the
+    judge stricter.
 
     Args:
         original: the original.
-        result: what an optimizer made of it.
+        result: the result of an optimizer on it.
         feed: the inputs of the original.
-        few: the part of the elements that may be a step away and were not halfway.
+        few: the fraction of the elements that may differ by a step without being ties.
 
     Returns:
-        Both lists of outputs without those that are such integers, dequantized or not; None where the two models have
-        no integers in common, or it cannot be seen.
+        Both lists of outputs without those that are such integers, dequantized or not; None if the models share no
+        integers, or cannot be evaluated.
     """
     names = [info.name for info in original.graph.output]
     original, result = (with_branches_taken(model, feed) for model in (original, result))
@@ -122,16 +121,16 @@ def after_steps(
 def _told(
     found: Mapping[str, Any], cut: CutValue, runs: Sequence[Mapping[str, Any]], name: str
 ) -> tuple[Any, list[Any], Any]:
-    """What the original computes at a cut, the floats that it quantizes there, and what is halfway."""
+    """The original's value at a cut, the floats that it quantizes there, and its ties."""
     return found[name], [found[each] for each in cut.floats], _changed(found[name], runs, name)
 
 
 def _both(
     original: onnx.ModelProto, result: onnx.ModelProto, feed: Mapping[str, Array]
 ) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Outputs, values that nodes of both make, and what the original dequantizes.
+    """Values that nodes of both models compute, all outputs, and the operands that the original dequantizes.
 
-    None where one of them does not run.
+    None if one of them does not run.
     """
     made, kept = ([name for n in model.graph.node for name in n.output if name] for model in (original, result))
     common = [name for name in made if name in set(kept)]
@@ -145,7 +144,7 @@ def _both(
 def _cuts(
     original: onnx.ModelProto, old: Mapping[str, Any], new: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]
 ) -> dict[str, CutValue]:
-    """Integers of eight bits that both models have, or what they are dequantized to, in the original's order."""
+    """Eight-bit integers that both models have, or the floats that they are dequantized to, in the original's order."""
     floats = _quantized(original)
     cuts = {
         name: CutValue(value, floats=floats.get(name, ()), halfway=_changed(value, runs, name))
@@ -168,19 +167,19 @@ def _cuts(
 
 
 def _changed(value: Any, runs: Sequence[Mapping[str, Any]], name: str) -> Any:
-    """Which elements of a value are others in one of some runs."""
+    """Which elements of a value differ in any of these runs."""
     others = [run[name] for run in runs if _alike(run[name], value)]
     return np.any([other != value for other in others], axis=0) if others else False
 
 
 def _nudged_runs(model: onnx.ModelProto, feed: Mapping[str, Array], names: list[str]) -> list[dict[str, Any]]:
-    """Values of a model with scales a little smaller and larger, by which what is halfway becomes another integer."""
+    """Values of a model with slightly smaller and larger scales, with which ties become other integers."""
     runs = [values_of(_nudged(model, by), dict(feed), names) for by in (1 - _NUDGE, 1 + _NUDGE)]
     return [run for run in runs if run is not None]
 
 
 def _halfway(values: Array, scale: Array) -> Any:
-    """Which floats are as good as halfway between two integers once they are divided by a scale of one element."""
+    """Which floats are, up to rounding, ties between two integers once they are divided by a scale of one element."""
     if scale.size != 1:
         return np.zeros(values.shape, bool)
     with np.errstate(all="ignore"):
@@ -190,7 +189,7 @@ def _halfway(values: Array, scale: Array) -> Any:
 
 
 def _quantized(model: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
-    """For integers that floats are quantized to, the names of these and of their scale."""
+    """For integers quantized from floats, the names of the floats and of their scale."""
     return {node.output[0]: tuple(node.input[:2]) for node in model.graph.node if node.op_type == "QuantizeLinear"}
 
 
@@ -203,13 +202,13 @@ def _is_byte(value: Any) -> bool:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Whether two values are arrays of one type and shape."""
+    """Whether two values are arrays of the same type and shape."""
     arrays = isinstance(one, np.ndarray) and isinstance(other, np.ndarray)
     return arrays and one.dtype == other.dtype and one.shape == other.shape
 
 
 def _nudged(model: onnx.ModelProto, by: float) -> onnx.ModelProto:
-    """A copy in which operators that round to integers divide by scales that are so many times as large."""
+    """A copy in which operators that round to integers divide by scales multiplied by a factor."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     del copy.graph.node[:]
@@ -218,8 +217,8 @@ def _nudged(model: onnx.ModelProto, by: float) -> onnx.ModelProto:
     for node in model.graph.node:
         changed = onnx.NodeProto.FromString(node.SerializeToString())
         at = _RESULT_SCALES.get(node.op_type, len(node.input))
-        scale = "".join(node.input[at : at + 1])  # none where a product gives floats
-        # A factor next to 1 is 1 to halves, and what they divide is seen by itself.
+        scale = "".join(node.input[at : at + 1])  # absent if a product gives floats
+        # A factor close to 1 rounds to 1 in float16; ties of such quotients are detected separately.
         if scale and scale not in halves:
             changed.input[at] = f"{node.output[0]}{_SCALED}"
             copy.graph.node.append(onnx.helper.make_node("Mul", [scale, _SCALED], [changed.input[at]]))
@@ -235,7 +234,7 @@ def _computed(name: str) -> str:
 
 
 def _cut(model: onnx.ModelProto, fed: Mapping[str, Array]) -> onnx.ModelProto:
-    """A copy whose nodes give values that come from outside another name."""
+    """A copy in which nodes whose outputs are fed from outside write them under another name."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for node in copy.graph.node:

@@ -20,26 +20,26 @@ from graphopt.fuzzing.variants import Change, variant
 from graphopt.verify.values import Array
 
 _KEPT = 1 << 24
-"""Elements of all fragments that a process holds, and a model's worth for each."""
+"""Elements of all fragments that a process caches."""
 _SMALL = 1 << 10
-"""What a fragment counts for beside its elements."""
+"""A fragment's size counts this much more than its elements."""
 _LARGE = 1 << 16
-"""Elements of a fragment that is not held."""
+"""Fragments with more elements are not cached."""
 _TRIES = 3
 _GUESSES = 8
-"""How often sizes that are open are drawn."""
+"""How often dynamic sizes are drawn."""
 _TWICE = 0.3
-"""Part of the variants in which two things are changed."""
+"""Fraction of the variants in which two things are changed."""
 _NAME = re.compile(r"(?P<case>[^@#]+)(?:@(?P<opset>\d+))?(?P<steps>(?:#\d+)*)")
 
 
 class FragmentName(NamedTuple):
-    """A golden case and what was made of it, as `pass/case@17#5#9`.
+    """A golden case and its changes, as `pass/case@17#5#9`.
 
     Attributes:
         case: the golden case, as `pass/case`.
-        opset: the standard opset that it is brought to; 0 for its own.
-        steps: numbers of which each changes one thing more.
+        opset: the standard opset that it is converted to; 0 for its own.
+        steps: seeds, each of one further change.
     """
 
     case: str
@@ -48,7 +48,7 @@ class FragmentName(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> FragmentName:
-        """The name that a text is; of anything else a case that there is not."""
+        """The name in a text; other texts are read as the name of a case that does not exist."""
         match = _NAME.fullmatch(text)
         if match is None:
             return cls(text)
@@ -63,13 +63,13 @@ class Fragment:
     """A model that runs, to be set into another.
 
     Attributes:
-        rule: the pass whose golden case it was made of.
+        rule: the pass from whose golden case it was made.
         model: the model.
-        feed: numbers for its inputs.
-        results: its outputs on these numbers, as far as they are tensors.
+        feed: arrays for its inputs.
+        results: its tensor outputs on this feed.
         opaque: types of its other outputs.
         constants: its initializers.
-        form: a number that differs where operators, attributes, types, sizes or lists of integers do.
+        form: a number that differs if operators, attributes, types, sizes or lists of integers differ.
     """
 
     rule: str
@@ -90,9 +90,9 @@ class Stock:
     """Fragments by name; equal names and seeds give equal fragments.
 
     Args:
-        seed: where variants come from.
+        seed: the seed of the variants.
         cases: golden cases by name.
-        kinds: what can be changed; what usually can when None.
+        kinds: the changes to draw from; the default ones if None.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Stock:
         self._size = 0
 
     def get(self, name: str) -> Fragment | None:
-        """The fragment of a name; None where it does not run."""
+        """The fragment of a name; None if it does not run."""
         if name in self._held:
             self._held.move_to_end(name)
             return self._held[name]
@@ -127,7 +127,7 @@ class Stock:
             model = self._changed(model, Draw(seed), told.opset)
             if model is None:
                 return None
-        tries = _GUESSES if any(map(is_open, model.graph.input)) else 1  # not every size goes with the others
+        tries = _GUESSES if any(map(is_open, model.graph.input)) else 1  # not all sizes are compatible
         made = (fragment(seedling.rule, model, Draw(f"{seed}/numbers{n or ''}")) for n in range(tries))
         return next((each for each in made if each is not None), None)
 
@@ -146,12 +146,12 @@ def _size_of(fragment: Fragment | None) -> int:
 
 
 def opset_of(model: ModelProto) -> int:
-    """The standard opset of a model; 0 where it states none."""
+    """The standard opset of a model; 0 if it states none."""
     return next((entry.version for entry in model.opset_import if not entry.domain), 0)
 
 
 def schema_of(node: NodeProto, opset: int) -> defs.OpSchema | None:
-    """What the standard says of the operator of a node at an opset; None where it has none."""
+    """The standard schema of the operator of a node at an opset; None if there is none."""
     try:
         return defs.get_schema(node.op_type, max(opset, 1), "")
     except defs.SchemaError:
@@ -159,14 +159,14 @@ def schema_of(node: NodeProto, opset: int) -> defs.OpSchema | None:
 
 
 def at_opset(model: ModelProto, opset: int) -> None:
-    """Say that a model is of another opset, which need not be valid."""
+    """Declare another opset of a model, which may be invalid for it."""
     for entry in model.opset_import:
         if not entry.domain:
             entry.version = opset
 
 
 def fragment(rule: str, model: ModelProto, draw: Draw) -> Fragment | None:
-    """What a model gives on numbers drawn for it; None where it does not run."""
+    """A model with its outputs on a feed that is drawn for it; None if it does not run."""
     graph = model.graph
     initial = {tensor.name for tensor in graph.initializer}
     feed = numbers_for(model, draw)
@@ -189,7 +189,7 @@ def fragment(rule: str, model: ModelProto, draw: Draw) -> Fragment | None:
 
 
 def form_of(model: ModelProto) -> int:
-    """A number that is equal for models that differ in nothing but names and the numbers of their weights."""
+    """A number that is equal for models that differ only in names and in the elements of their weights."""
     graph = model.graph
     places: dict[str, int] = {"": -1}
     for name in (*(info.name for info in graph.input), *(tensor.name for tensor in graph.initializer)):
@@ -207,6 +207,6 @@ def form_of(model: ModelProto) -> int:
 
 
 def _list_of(tensor: TensorProto) -> bytes:
-    """The numbers of a short list of integers, which say what an operator does."""
+    """The elements of a short list of integers, which determine what an operator does."""
     lists = tensor.data_type in (TensorProto.INT32, TensorProto.INT64) and len(tensor.dims) <= 1
     return numpy_helper.to_array(tensor).tobytes() if lists else b""

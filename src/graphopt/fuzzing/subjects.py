@@ -1,4 +1,4 @@
-"""What is put to the test: graphopt at a level or with a pipeline, or another optimizer in a process of its own."""
+"""The optimizers under test: graphopt at a level or with a pipeline, or another optimizer in a separate process."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ from graphopt.system.machine import runs_here
 
 LEVELS = ("basic", "extended", "all")
 ALONE = "alone"
-"""In place of a level: the passes whose golden cases a model begins with, without all others."""
+"""In place of a level: only the passes whose golden cases a model begins with."""
 
 DEFAULT = (*LEVELS, ALONE)
 
 CONVERT = "convert"
-"""In place of a level: bringing the model to another opset, or refusing to."""
+"""In place of a level: converting the model to another opset, or refusing to."""
 
 _OPTIMIZING = (*LEVELS, "layout")
 KNOWN = (*_OPTIMIZING, ALONE, CONVERT)
-"""What may be named as a level."""
+"""Names that are accepted as levels."""
 
 
 @dataclass(slots=True)
 class Optimized:
-    """What a subject made of a model.
+    """The result of a subject on a model.
 
     Attributes:
-        model: the result; None when there is none.
-        fault: `crashed`, `hung` or `raised` when there is none, or a pass had to be undone.
-        message: what was said.
+        model: the result; None if there is none.
+        fault: `crashed`, `hung` or `raised` if there is none, or if a pass had to be undone.
+        message: the error message.
         numerics: how exact the result promises to be.
-        hits: how often each pass fired, where that is known.
-        stepwise: whether quantized numbers may be one step apart, being rounded once where they were twice.
-        finite: whether infinities and NaN may have changed places, as passes that fired say of themselves.
-        largest: up to what magnitude of values on the way its numbers are promised.
+        hits: how often each pass fired, if known.
+        stepwise: whether quantized numbers may differ by one step, being rounded once instead of twice.
+        finite: whether infinities and NaN may have moved, as the passes that fired declare.
+        largest: the largest magnitude of intermediate values for which its numerics hold.
         ties: whether positions of extremes may differ.
-        keeps: whether it promises to keep the interface, so that nothing else is looked at where it does not.
+        keeps: whether it promises to keep the interface; a result that breaks this promise is judged no further.
         portable: whether it may be for other runtimes, so that operators without a kernel here are no fault.
-        reasons: why passes declined, where that is asked for, and what the nodes make at which they did.
-        places: what the nodes made at which passes fired.
+        reasons: why passes declined, if requested, with the values that the nodes at which they did compute.
+        places: the values computed by the nodes at which passes fired.
     """
 
     model: onnx.ModelProto | None
@@ -83,41 +83,41 @@ class Subject(ABC):
     """Whether it promises that equal models give equal results, and that a second run changes nothing."""
 
     def takes(self, sample: Sample) -> bool:
-        """Whether a sample is for it; told before each one."""
+        """Whether a sample suits it; called before each sample."""
         return True
 
     @abstractmethod
     def optimize(self, model: onnx.ModelProto) -> Optimized:
-        """Optimize a model, which stays as it is; whatever goes wrong is in the outcome."""
+        """Optimize a model, which stays unchanged; all errors are in the outcome."""
 
     def close(self) -> None:  # noqa: B027  # most hold nothing
-        """End what it holds."""
+        """Release its resources."""
 
 
 _LARGEST = 1e24
-"""With more than that, weights of up to 1e-31 make more than rounding changes: bounds are for values of magnitude 1."""
+"""Beyond it, weights of up to 1e-31 change more than rounding does: tolerances assume values of magnitude 1."""
 
 
 TIES = frozenset({"eliminate_nop_monotone_argmax"})
-"""Passes after which another of several largest values may be found, which rounding had made equal."""
+"""Passes after which ArgMax may return the position of another maximum that rounding made equal."""
 
 EXACTER = frozenset({"convert_dft_to_product", "convert_stft_to_product"})
-"""Passes of numerics `fast` whose originals the runtime computes far less exactly than what they write, so that it
+"""Passes of numerics `fast` whose originals the runtime computes far less exactly than their results, so that it
 cannot be the judge; tests/passes compare them with the true spectrum."""
 
 SPECTRA = frozenset({"DFT", "STFT"})
-"""Their operators, which conversion writes out as those passes do."""
+"""Their operators, which conversion expands as those passes do."""
 
 STEPWISE = frozenset({"fuse_qdq_into_op", "convert_quantized_weights", "fuse_qdq_into_split"})
-"""Passes after which a number halfway between two integers may be rounded to the other."""
+"""Passes after which ties between two integers may be rounded the other way."""
 
 
 GOING_ON = {"convert_signed_operators": "convert_int8_to_uint8"}
-"""Passes that are for pipelines which go on with another one, before fusions write what they were given again."""
+"""Passes for pipelines that continue with another pass, before fusion restores what they replaced."""
 
 
 def kin(rule: type[Rule]) -> tuple[Any, ...]:
-    """What the results of a pass are judged by; passes of which it is equal do not weaken each other's judgement."""
+    """The properties by which a pass is judged; passes with equal ones do not weaken each other's judgement."""
     special = tuple(rule.name in names for names in (TIES, STEPWISE))
     return rule.numerics, rule.level >= Level.LAYOUT, rule.finite, *special
 
@@ -127,10 +127,10 @@ class OwnSubject(Subject):
 
     Args:
         level: a level.
-        passes: a pipeline that takes its place, or passes, which are repeated until nothing changes.
+        passes: a pipeline in place of the level, or passes, which are repeated until nothing changes.
         explain: collect why passes declined.
         numerics: the ceiling for passes of a level.
-        target: the machine that layout passes write for; the present one when "".
+        target: the machine that layout passes write for; the present one if "".
     """
 
     settles = True
@@ -147,11 +147,11 @@ class OwnSubject(Subject):
         self.manager = PassManager(level, passes=at_rest, **self.settings)
 
     def optimize(self, model: onnx.ModelProto) -> Optimized:
-        """Optimize; a pass that raises is a fault, although its work is undone."""
+        """Optimize; a pass that raises is a fault, although it is undone."""
         try:
             result = self.manager.run(model)
             optimized = result.model
-        except Exception as error:  # whatever escapes is the finding
+        except Exception as error:  # any exception is the finding
             return Optimized(None, "raised", f"{type(error).__name__}: {error}")
         rules = [type(self.manager.plan.rule(name)) for name in result.hits]
         numerics = max((rule.numerics for rule in rules), default=Numerics.EXACT)
@@ -172,7 +172,7 @@ class OwnSubject(Subject):
 
 
 class Alone(OwnSubject):
-    """The passes whose golden cases a model begins with, by themselves: those of levels may leave nothing for them."""
+    """The passes whose golden cases a model begins with, alone: those of levels may leave them nothing to do."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__("basic", **settings)
@@ -181,7 +181,7 @@ class Alone(OwnSubject):
         self._sown: tuple[Sequence[str], str] = (), ""
 
     def takes(self, sample: Sample) -> bool:
-        """Whether it begins with golden cases."""
+        """Whether the sample begins with golden cases."""
         sown = [rule for rule in sample.rules if rule not in EXACTER]
         rules = list(dict.fromkeys([*(GOING_ON[rule] for rule in sown if rule in GOING_ON), *sown]))
         if rules:
@@ -196,7 +196,7 @@ class Alone(OwnSubject):
         return PassManager("basic", passes=f"repeat({{{','.join(rules)}}})", options=options, **settings)
 
     def optimize(self, model: onnx.ModelProto) -> Optimized:
-        """Optimize for the target of the golden cases, and where its blocks are not those of this machine, for this."""
+        """Optimize for the target of the golden cases; if this machine cannot run the result, then for this machine."""
         outcome = super().optimize(model)
         if outcome.model is None or runs_here(outcome.model):
             return outcome
@@ -205,14 +205,14 @@ class Alone(OwnSubject):
 
 
 _STALE = "no longer in the graph"
-"""Refused because of this, a model had what a step goes on with taken away by another step."""
+"""A message of refusal: one step removed a node or value that another step continues from."""
 
 
 class Converter(Subject):
-    """Bringing a model to another opset, up or down, by `graphopt.convert`. Refusing for what it holds is no fault.
+    """Conversion to another opset, up or down, by `graphopt.convert`. A refusal is no fault.
 
     Args:
-        opset: the opset; chosen anew for each sample.
+        opset: the opset; drawn anew for each sample.
     """
 
     name = f"graphopt {CONVERT}"
@@ -222,29 +222,29 @@ class Converter(Subject):
         self.opset = opset
 
     def takes(self, sample: Sample) -> bool:
-        """Choose the opset, by what the sample was made from."""
+        """Draw the opset, from the sample's seed."""
         self.opset = Draw(f"{sample.seed}/opset").one(OPSETS)
-        # In inference the masks of the standard are true, those of the runtime before opset 12 false.
+        # In inference the standard's masks are true, those of the runtime before opset 12 false.
         return not any(node.op_type == "Dropout" and len(node.output) > 1 for node in sample.model.graph.node)
 
     def optimize(self, model: onnx.ModelProto) -> Optimized:
-        """Convert; where that is refused, the model is the result."""
+        """Convert; if that is refused, the model itself is the result."""
         try:
             made = convert(model, self.opset)
         except ConversionError as refusal:
             if _STALE in str(refusal):
                 return Optimized(None, "raised", str(refusal))
             return Optimized(model)
-        except Exception as error:  # whatever else escapes is the finding
+        except Exception as error:  # any other exception is the finding
             return Optimized(None, "raised", f"{type(error).__name__}: {error}")
         before, after = (set(_op_types(each.graph.node)) for each in (model, made))
         numerics = "fast" if SPECTRA & (before - after) else "rounding"
-        # What is written out may differ in infinities, and the runtime has not every version of an operator.
+        # Expansions may differ in infinities, and the runtime lacks some versions of operators.
         return Optimized(made, numerics=numerics, finite=before != after, portable=True)
 
 
 def _op_types(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
-    """The operators of nodes and of their bodies."""
+    """The operators of nodes and of their subgraphs."""
     for node in nodes:
         yield node.op_type
         for attribute in node.attribute:
@@ -253,11 +253,11 @@ def _op_types(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
 
 
 NO_PASS = "no pass: reading and writing the model"
-"""The cause of what a peer does with every pass off."""
+"""The cause if a peer shows a fault with every pass off."""
 
 
 class PeerSubject(Subject):
-    """Another optimizer, in a process that is kept from model to model.
+    """Another optimizer, in a process that is reused for all models.
 
     Args:
         name: name of the peer.
@@ -276,15 +276,15 @@ class PeerSubject(Subject):
         self._server = self._stack.enter_context(PassServer(self.peer))
 
     def optimize(self, model: onnx.ModelProto) -> Optimized:
-        """Hand the model over as a file; a crash or a hang costs the process alone."""
+        """Pass the model as a file; a crash or a hang only ends the process."""
         return self._outcome(model, None)
 
     def run_pass(self, model: onnx.ModelProto, name: str) -> Optimized:
-        """Let it run one of its passes, or none for `NOTHING`."""
+        """Run one of its passes, or none for `NOTHING`."""
         return self._outcome(model, name)
 
     def passes(self) -> tuple[str, ...]:
-        """The passes that it runs by itself, as far as they run alone."""
+        """Its default passes that can be run alone."""
         if self._passes is None:
             try:
                 self._passes = tuple(n for n in self.peer.usual_passes() if n not in OTHER_PURPOSE)
@@ -293,7 +293,7 @@ class PeerSubject(Subject):
         return self._passes
 
     def names(self, cause: str) -> bool:
-        """Whether a cause is one of its passes, or that there is none."""
+        """Whether a cause is one of its passes, or `NO_PASS`."""
         return cause == NO_PASS or cause in self.passes()
 
     def _outcome(self, model: onnx.ModelProto, name: str | None) -> Optimized:
@@ -308,7 +308,7 @@ class PeerSubject(Subject):
             return Optimized(None, fault, result.message)
         try:
             return Optimized(onnx.load(target), keeps=False)
-        except Exception as error:  # a peer's file may be anything
+        except Exception as error:  # a peer's file may be arbitrary
             return Optimized(None, "invalid", f"its output cannot be read: {error}")
 
     def close(self) -> None:
@@ -317,7 +317,7 @@ class PeerSubject(Subject):
 
 
 def subject_of(name: str, **settings: Any) -> Subject:
-    """The subject of a name: `graphopt LEVEL`, `graphopt PIPELINE`, or a peer's.
+    """The subject of a name: `graphopt LEVEL`, `graphopt PIPELINE`, or the name of a peer.
 
     Raises:
         UsageError: there is none.

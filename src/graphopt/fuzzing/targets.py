@@ -1,4 +1,4 @@
-"""What is still to be shown of passes, and which golden cases show it: each to fire and to decline often enough."""
+"""The targets that passes still lack, to fire and to decline often enough, and the golden cases that reach them."""
 
 from __future__ import annotations
 
@@ -15,49 +15,49 @@ from graphopt.fuzzing.subjects import EXACTER, kin
 from graphopt.pipeline import registry
 
 FIRES = ""
-"""In place of a reason: that a pass fires."""
+"""In place of a reason: the target that a pass fires."""
 
 _OFTEN = 10
-"""A pass is to fire so many times as often as it is to decline for one reason."""
+"""A pass is to fire this many times as often as it is to decline for one reason."""
 _TOGETHER = (4, 8, 12, 16)
-"""How many golden cases one model begins with."""
+"""Numbers of golden cases that one model begins with."""
 _EXPLORED = 0.04
-"""Part of the cases that are drawn by how seldom they were, whatever they show."""
+"""Fraction of the cases that are drawn by how rarely they were tried, whatever they show."""
 _SURE = 0.2
-"""What shows a target so often is drawn by how much is lacking alone; what does so less often by less."""
+"""From this success rate on, targets are drawn only by how much they lack; with lower rates less often."""
 _HOPE = 0.02
-"""How often a case shows a target that it was never tried for."""
+"""Prior probability that a case shows a target that it was never tried for."""
 _ELSEWHERE = 0.08
-"""Part of the models whose golden cases are all taken to another opset."""
+"""Fraction of the models whose golden cases are all converted to another opset."""
 _OPSETS = tuple(range(7, 26))
 _AGAIN = {True: 8, False: 20}
-"""In how many models a variant is that shows that a pass fires, or a reason to decline; more where few are known."""
+"""How many models a variant occurs in that shows a pass firing (True) or declining (False); more if few are known."""
 _ALIKE = 0.8
-"""Part of the models whose cases are all to fire, or all to decline: where nothing fires there is little to judge."""
+"""Fraction of the models whose cases all fire, or all decline: if nothing fires there is little to judge."""
 _EVEN = 2
-"""How much more that is drawn of which a larger part lacks, as a power of this part."""
+"""Targets are drawn in proportion to this power of the fraction that they lack."""
 _REPEATED, _DERIVED = 0.75, 0.9
-"""Where variants are known that show a target, one of them is drawn, or made of one of them; else one of a case."""
+"""Probabilities to draw a known variant that shows a target, or to derive a new one from it; else from a case."""
 _STEPS = 3
-"""How many changes are made to a golden case at most, one after the other."""
+"""The largest number of successive changes of a golden case."""
 _DRAWS = 4
 _LATEST = 100
 _AT_ONCE = 10
-"""Targets that one model shows where there are enough."""
+"""Targets that one model shows if there are enough."""
 
 Target = tuple[str, str]
-"""A pass and the reason to decline, or `FIRES`."""
+"""A pass and a reason to decline, or `FIRES`."""
 Group = tuple[Any, ...]
 
 
 @dataclass(slots=True)
 class ModelShown:
-    """What one model showed.
+    """What a model showed.
 
     Attributes:
-        planted: the fragments that are in it, by name: what of its own pass each showed.
+        planted: the fragments in it, by name, each with the targets of its own pass that it showed.
         fired: the passes that fired.
-        declined: the passes that declined, and why.
+        declined: the passes that declined, with their reasons.
         sown: the fragments that it was to begin with.
     """
 
@@ -81,15 +81,15 @@ class _Plan:
 
 
 class Targets:
-    """Chooses golden cases for models, those of passes that lack most first.
+    """Chooses golden cases for models, preferring those of passes that lack most.
 
-    Cases go together whose passes promise equally exact numbers, so that no pass is judged by a weaker promise than its
-    own, and that are of one opset and context. Variants of a case that showed what lacks are set into further models,
-    and varied once more.
+    Cases are combined only if their passes promise equally exact numerics, so that none is judged by a weaker promise
+    than its own, and if they share the opset and context. Variants of a case that reached a lacking target are set into
+    further models, and varied again.
 
     Args:
         seedlings: the golden cases.
-        until: in how many models each pass is to fire; to decline, for each reason, in a tenth of them.
+        until: on how many models each pass is to fire; for each reason it is to decline on a tenth as many.
     """
 
     def __init__(self, seedlings: Iterable[Seedling], until: int) -> None:
@@ -116,15 +116,15 @@ class Targets:
 
     @property
     def done(self) -> bool:
-        """Whether all was shown that can be expected to be."""
+        """Whether all targets that can be expected were reached."""
         return all(self._lacks(target, self._now) <= 0 for target in self._now)
 
     def count(self, model: ModelShown) -> None:
-        """Count what a model showed, from which nothing is learned yet."""
+        """Count what a model showed, without learning from it yet."""
         self._now.update(self._shown_by(model))
 
     def learn(self, models: Iterable[ModelShown]) -> None:
-        """What some models showed."""
+        """Learn from some models."""
         for model in models:
             self._take(Counter(self._shown_by(model)))
             for name in model.sown:
@@ -162,7 +162,7 @@ class Targets:
                 self._reasons.setdefault(rule, set()).add(reason)
 
     def restore(self, fired: Mapping[str, int], declined: Mapping[str, Mapping[str, int]]) -> None:
-        """Take over what an earlier part of the session counted."""
+        """Add the counts of an earlier part of the session."""
         counts = {(rule, FIRES): n for rule, n in fired.items() if rule in self._of}
         for rule, reasons in declined.items():
             counts |= {(rule, reason): n for reason, n in reasons.items() if rule in self._of}
@@ -175,8 +175,8 @@ class Targets:
         """Cases for one model.
 
         Args:
-            seed: where the choice comes from, beside what was learned.
-            index: the model's number.
+            seed: the seed of the choice, which also depends on what was learned.
+            index: the model's index.
         """
         rng = random.Random(f"{seed}/{index}/sown")
         target, place = self._first(rng)
@@ -199,7 +199,7 @@ class Targets:
         return list(chosen)
 
     def _elsewhere(self, rng: random.Random, place: Group, index: int) -> list[str]:
-        """Cases at an opset that is not theirs."""
+        """Cases converted to another opset."""
         opset = rng.choice(_OPSETS)
         names = {self._any(rng, place): None for _ in range(rng.choice(_TOGETHER))}
         return [
@@ -208,7 +208,7 @@ class Targets:
         ]
 
     def _first(self, rng: random.Random) -> tuple[Target | None, Group]:
-        """A target, and a group and opset at which it may be shown."""
+        """A target, and a group and opset at which it may be reached."""
         target = self._plan(()).draw(rng)
         if target is not None and target in self._places and rng.random() < _REPEATED:
             return target, rng.choice(self._places[target])
@@ -219,13 +219,13 @@ class Targets:
         return target, (self._group[case], self.cases[case].opset)
 
     def _any(self, rng: random.Random, place: Group) -> str:
-        """A case that was seldom tried."""
+        """A case that was rarely tried."""
         of = self._at[place]
         names = [rng.choice(of[rng.choice(list(of))]) for _ in range(_DRAWS)]
         return min(names, key=lambda name: self.tried[name])
 
     def _fragment(self, rng: random.Random, target: Target, place: Group, number: int) -> str:
-        """A case or variant that may show a target."""
+        """A case or variant that may reach a target."""
         known, lot = self._listed(target, place), rng.random()
         if known:
             drawn = [rng.choice(known) for _ in range(_DRAWS)]
@@ -239,12 +239,12 @@ class Targets:
         return str(FragmentName(case, steps=(number,) if self.tried[case] else ()))
 
     def _often(self, target: Target) -> float:
-        """In how many models a variant is to be that shows a target."""
+        """In how many models a variant that reaches a target is to occur."""
         known = sum(len(self._known[target, place]) for place in self._places[target])
         return max(_AGAIN[target[1] == FIRES], self._needed(target) / known)
 
     def _listed(self, target: Target, place: Group) -> list[str]:
-        """Fragments that showed a target, the last of them, which are likely to be at hand."""
+        """The latest fragments that reached a target, which are likely to be cached."""
         found = self._lists.get((target, place))
         if found is None:
             found = self._lists[target, place] = list(self._known.get((target, place), ()))[-_LATEST:]
@@ -260,17 +260,17 @@ class Targets:
         return self._needed(target) - (self.counts if counts is None else counts)[target]
 
     def _part(self, name: str, target: Target) -> float:
-        """In what part of its trials a case shows a target, as far as is known."""
+        """The estimated fraction of its trials in which a case reaches a target."""
         expected = 0.9 if target[1] == FIRES and self.cases[name].fires else _HOPE
         shown = self.shown.get(name)
         return ((shown[target[1]] if shown else 0) + expected) / (self.tried[name] + 1)
 
     def _plan(self, place: Group, fires: bool | None = None) -> _Plan:
-        """The targets of a group and opset, or all, by what lacks and how likely it is to be shown.
+        """The targets of a group and opset, or all, weighted by what they lack and how likely they are to be reached.
 
         Args:
             place: the group and opset; empty for all.
-            fires: only that passes fire, or only that they decline.
+            fires: whether only targets to fire or only targets to decline; both if None.
         """
         plan = self._plans.get((place, fires))
         if plan is None:
@@ -283,7 +283,7 @@ class Targets:
         return plan
 
     def _by_models(self, targets: Sequence[Target], weights: Sequence[float]) -> list[float]:
-        """Weights by the models that are needed: of passes with few others to go with, a model shows fewer."""
+        """Weights by the number of models needed: a pass with few compatible ones gets fewer targets per model."""
         groups = [self._group[self._of[rule][0]] for rule, _ in targets]
         many = Counter(group for group, weight in zip(groups, weights, strict=True) if weight)
         return [weight * max(1.0, _AT_ONCE / (many[group] or 1)) for group, weight in zip(groups, weights, strict=True)]

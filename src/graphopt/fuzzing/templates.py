@@ -1,4 +1,4 @@
-"""Real structures: what networks are made of, of small sizes and with something different each time."""
+"""Real structures: building blocks of networks, with small sizes and random variations."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from graphopt.fuzzing.building import Builder
 _FLOAT = np.dtype(np.float32)
 
 
-class _Stopped(Exception):  # noqa: N818 -- what was drawn does not run, which is no error
+class _Stopped(Exception):  # noqa: N818 -- a structure that does not run is no error
     """The rest of a structure cannot be built."""
 
 
 class Writer:
-    """Adds operators that have to run, and constants.
+    """Adds constants, and operators that must run.
 
     Args:
         b: the model.
@@ -28,18 +28,18 @@ class Writer:
         self.b, self.draw = b, b.draw
 
     def op(self, op: str, *inputs: str, outputs: int = 1, domain: str = "", **attrs: Any) -> str:
-        """An operator; its first output."""
+        """An operator; returns its first output."""
         return self.ops(op, *inputs, outputs=outputs, domain=domain, **attrs)[0]
 
     def ops(self, op: str, *inputs: str, outputs: int = 1, domain: str = "", **attrs: Any) -> list[str]:
-        """An operator; its outputs."""
+        """An operator; returns its outputs."""
         made = self.b.emit(op, inputs, attrs, outputs=outputs, domain=domain)
         if made is None:
             raise _Stopped
         return made
 
     def weight(self, *shape: int) -> str:
-        """Weights, small enough to keep numbers in range."""
+        """Weights, scaled so that values stay in range."""
         array = self.draw.array(_FLOAT, shape)
         return self.b.constant((array / max(np.sqrt(max(shape[-1:], default=1)), 1)).astype(np.float32))
 
@@ -60,11 +60,11 @@ class Writer:
         return self.draw.one(choices)
 
     def chance(self, part: float = 0.5) -> bool:
-        """True in that part of all cases."""
+        """True with this probability."""
         return self.draw.chance(part)
 
     def axes(self, op: str, x: str, *axes: int, since: int = 13, **attrs: Any) -> str:
-        """An operator whose axes are an operand from some opset on."""
+        """An operator whose axes are an operand from this opset on."""
         if self.b.opset < since:
             return self.op(op, x, axes=list(axes), **attrs)
         return self.op(op, x, self.ints(*axes), **attrs)
@@ -85,7 +85,7 @@ class Writer:
         return self.op(kind, x) if kind and kind != "gelu" else x
 
     def normalized(self, x: str, axis: int = -1) -> str:
-        """Layer normalization out of single operators."""
+        """Layer normalization written out."""
         mean = self._mean(x, axis)
         centered = self.op("Sub", x, mean)
         square = self.op("Pow", centered, self.const(2.0)) if self.chance() else self.op("Mul", centered, centered)
@@ -118,7 +118,7 @@ def conv(w: Writer, x: str, filters: int, kernel: int = 3, **attrs: Any) -> str:
 
 
 def residual(w: Writer) -> str:
-    """A block of a residual network: two convolutions and a way past them."""
+    """A residual block: two convolutions with a skip connection."""
     x = image(w)
     filters = w.shape(x)[1]
     inner = w.activation(conv(w, x, w.one(4, filters)))
@@ -154,7 +154,7 @@ def head(w: Writer, x: str) -> str:
 
 
 def attention(w: Writer) -> str:
-    """Self-attention with its normalization and the layers behind it, as exporters spell it out."""
+    """Self-attention with its normalization and the following layers, written out as exporters do."""
     batch, length, heads, width = w.one(1, 2), w.one(3, 5), w.one(1, 2), w.one(2, 4)
     size = heads * width
     x = w.b.input(w.draw.array(_FLOAT, (batch, length, size)))
@@ -182,7 +182,7 @@ def attention(w: Writer) -> str:
 
 
 def recurrent(w: Writer) -> str:
-    """A recurrence, the axis of directions taken away behind it."""
+    """A recurrence whose axis of directions is then removed."""
     length, batch, width, hidden = w.one(1, 3, 4), w.one(1, 2), w.one(2, 3), w.one(2, 3)
     op = w.one("LSTM", "GRU", "RNN")
     gates, ways = {"LSTM": 4, "GRU": 3, "RNN": 1}[op], w.one(1, 1, 2)
@@ -200,7 +200,7 @@ def recurrent(w: Writer) -> str:
 
 
 def detection(w: Writer) -> str:
-    """A detection head: boxes and scores of two scales, joined, decoded and cut apart."""
+    """A detection head: boxes and scores of two scales, concatenated, decoded and split."""
     x = image(w)
     parts = []
     for scale in (1, 2):
@@ -229,7 +229,7 @@ TEMPLATES: dict[str, Callable[[Writer], str]] = {
 
 
 def norm(w: Writer) -> str:
-    """Rows divided by their norms, with or without something that keeps these from 0."""
+    """Rows divided by their norms, with or without an epsilon."""
     x = w.b.input(w.draw.array(_FLOAT, w.draw.shape(w.one(2, 3, 4))))
     axis = w.one(1, len(w.shape(x)) - 1)
     kind = w.one("ReduceL2", "ReduceL2", "ReduceL1", "ReduceSumSquare")
@@ -244,11 +244,11 @@ def norm(w: Writer) -> str:
 
 
 FOR_PEERS: dict[str, Callable[[Writer], str]] = {"norm": norm}
-"""Structures that passes of other optimizers look for, which graphopt has no pass for."""
+"""Structures that passes of other optimizers match, and no pass of graphopt."""
 
 
 def plant(b: Builder, name: str) -> bool:
-    """Build a structure into a model that is empty still; whether anything came of it."""
+    """Build a structure into an empty model; whether any nodes were added."""
     with contextlib.suppress(_Stopped):
         {**TEMPLATES, **FOR_PEERS}[name](Writer(b))
     return bool(b.nodes)

@@ -1,4 +1,4 @@
-"""Changes of golden cases that put two unusual things together: attributes nobody states, scales that cancel."""
+"""Changes of golden cases to unusual combinations: attributes that are rarely stated, scales that cancel."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LEAST_EXPONENT, _MOST_EXPONENT = 16, 100
 
 
 def unstated(model: ModelProto, rng: random.Random) -> bool:
-    """An attribute that an operator has and a node does not state."""
+    """State an optional attribute that a node omits."""
     opset = opset_of(model)
     found = [(node, attribute) for node in _nodes(model) if not node.domain for attribute in _left(node, opset)]
     if not found:
@@ -52,7 +52,7 @@ def unstated(model: ModelProto, rng: random.Random) -> bool:
 
 
 def _left(node: NodeProto, opset: int) -> list[defs.OpSchema.Attribute]:
-    """The attributes that an operator has and a node does not state."""
+    """The attributes of an operator that a node does not state."""
     schema = schema_of(node, opset)
     stated = {attribute.name for attribute in node.attribute}
     known = {} if schema is None else schema.attributes
@@ -60,7 +60,7 @@ def _left(node: NodeProto, opset: int) -> list[defs.OpSchema.Attribute]:
 
 
 def _drawn(attribute: defs.OpSchema.Attribute, rng: random.Random) -> Any:
-    """A value for an attribute; None where it is of a type that is not drawn, such as a graph."""
+    """A value for an attribute; None if its type is not drawn, such as a graph."""
     kind, kinds = attribute.type, defs.OpSchema.AttrType
     if kind == kinds.INT:
         return rng.choice(_ELEMENT_TYPES if attribute.name in _TYPE_NAMES else _INTEGERS)
@@ -77,7 +77,7 @@ def _drawn(attribute: defs.OpSchema.Attribute, rng: random.Random) -> Any:
 
 @np.errstate(all="ignore")
 def opposite_scales(model: ModelProto, rng: random.Random) -> bool:
-    """Two constants, of which one gets as much larger as the other gets smaller."""
+    """Multiply one constant and divide another by the same factor."""
     kinds = (TensorProto.FLOAT, TensorProto.DOUBLE)
     floats = [tensor for tensor in _constants(model) if tensor.data_type in kinds]
     if len(floats) < 2:
@@ -90,4 +90,4 @@ def opposite_scales(model: ModelProto, rng: random.Random) -> bool:
 
 
 USUAL_AND_UNSTATED: dict[str, Change] = {**KINDS, **USES, "unstated": unstated, "opposite scales": opposite_scales}
-"""What can be changed where our own rules are asked."""
+"""Changes for sessions that test our own rules."""

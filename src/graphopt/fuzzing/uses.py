@@ -1,4 +1,4 @@
-"""Changes of golden cases in who reads a value, or gives it: a branch, the caller, a node twice; and in its rank."""
+"""Changes of golden cases in the uses of a value: branches, the caller, a repeated operand; and in its rank."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphopt.fuzzing.variants import Change, _nodes
 
 
 def captured(model: ModelProto, rng: random.Random) -> bool:
-    """A value that both branches of an `If` read as well, whichever node, input or constant gives it."""
+    """Let both branches of an `If` capture a value, which may be a node's output, an input or a constant."""
     graph = model.graph
     types = element_types(model)
     if not types:
@@ -29,14 +29,14 @@ def captured(model: ModelProto, rng: random.Random) -> bool:
 
 
 def _passing_on(name: str, branch: str, kind: int) -> onnx.GraphProto:
-    """A branch that gives a value of the graph around it."""
+    """A branch that returns a captured value."""
     result = f"{name}/{branch}"
     nodes = [helper.make_node("Identity", [name], [result])]
     return helper.make_graph(nodes, branch, [], [helper.make_tensor_value_info(result, kind, None)])
 
 
 def overridable(model: ModelProto, rng: random.Random) -> bool:
-    """A constant that the caller may override."""
+    """Turn a constant into an overridable initializer."""
     given = {info.name for info in model.graph.input}
     tensors = [tensor for tensor in model.graph.initializer if tensor.name not in given]
     if not tensors:
@@ -47,7 +47,7 @@ def overridable(model: ModelProto, rng: random.Random) -> bool:
 
 
 def twice(model: ModelProto, rng: random.Random) -> bool:
-    """A node that reads one of its operands in place of another one, too."""
+    """Replace one operand of a node with another of its operands."""
     nodes = [node for node in _nodes(model) if len(set(filter(None, node.input))) > 1]
     if not nodes:
         return False
@@ -58,7 +58,7 @@ def twice(model: ModelProto, rng: random.Random) -> bool:
 
 
 def fewer_axes(model: ModelProto, rng: random.Random) -> bool:
-    """An input with an axis less, or with none."""
+    """Remove one axis of an input, or all."""
     shapes = [info.type.tensor_type.shape for info in model.graph.input if info.type.tensor_type.shape.dim]
     if not shapes:
         return False
@@ -70,4 +70,4 @@ def fewer_axes(model: ModelProto, rng: random.Random) -> bool:
 USES: dict[str, Change] = {
     "captured": captured, "overridable": overridable, "twice": twice, "fewer axes": fewer_axes,
 }  # fmt: skip
-"""What can be changed of them."""
+"""Changes of uses."""

@@ -1,4 +1,4 @@
-"""What a model must do on a feed for its results to say anything, where the runtime and the standard differ."""
+"""Conditions on which a model's outputs are meaningful, where the runtime deviates from the standard."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphopt.verify.values import Array
 
 
 def is_usual(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
-    """Whether the runtime computes what the standard says, as far as that is known of single operators."""
+    """Whether the runtime follows the standard, as far as its deviations in single operators are known."""
     asked = (_joins_fit, _sums_something, _gathers_single_strings, _branches_agree, _windows_fit)
     functions = (node for function in model.functions for node in function.node)
     nodes = (node for graph in graphs_of(model.graph) for node in graph.node)
@@ -25,9 +25,9 @@ def is_usual(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
 
 
 def _is_refused(node: onnx.NodeProto) -> bool:
-    """Whether the runtime refuses a node, but for places where it does not look at it.
+    """Whether the runtime refuses a node, except in places where it does not check it.
 
-    A norm of no groups is in a branch that nobody takes, or one `Cast` is left of two of which the other is refused.
+    Examples: a norm of no groups in a branch that is never taken; a pair of `Cast`, one refused, merged into one.
     """
     stated = {attribute.name: attribute.i for attribute in node.attribute}
     if node.op_type == "Cast":
@@ -39,12 +39,12 @@ _POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 
 
 def _windows_fit(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
-    """Whether no image is too small for a window of a pool: a blocked one divides by the rows that it makes."""
+    """Whether no image is too small for a pooling window: a blocked kernel divides by the number of output rows."""
     return all(np.size(pooled) or not np.size(image) for image, pooled in _operands_and_results(model, feed, _POOLS))
 
 
 def _operands_and_results(model: onnx.ModelProto, feed: dict[str, Array], ops: Set[str]) -> list[tuple[Any, Any]]:
-    """The first operand and the first result of each node of some operators; none where they cannot be seen."""
+    """The first operand and the first result of each node of these operators; none if they cannot be evaluated."""
     nodes = [node for node in model.graph.node if node.op_type in ops]
     names = list(dict.fromkeys(name for node in nodes for name in (node.input[0], node.output[0])))
     held = values_of(model, feed, names) if nodes else None
@@ -55,7 +55,7 @@ _BRANCHES_MAY_DIFFER = 11
 
 
 def _branches_agree(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
-    """Whether both branches give equal shapes, as opsets below 11 ask; inference sees less of them in the original."""
+    """Whether both branches give equal shapes, as opsets below 11 demand; inference may know less in the original."""
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
     choices = [node for node in model.graph.node if node.op_type == "If"] if opset < _BRANCHES_MAY_DIFFER else []
     for node in choices:
@@ -68,7 +68,7 @@ def _branches_agree(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
 def _with_choice(
     model: onnx.ModelProto, feed: dict[str, Array], choice: onnx.NodeProto, condition: bool
 ) -> list[tuple[int, ...]] | None:
-    """The shapes that one branch gives; None where it fails."""
+    """The shapes of the results of one branch; None if it fails."""
     forced = onnx.NodeProto()
     forced.CopyFrom(choice)
     forced.input[0] = "/taken"
@@ -87,7 +87,7 @@ _INTEGER_PRODUCTS = frozenset({
 
 
 def _sums_something(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
-    """Whether no product of integers makes elements of an operand without any, which the runtime leaves unset."""
+    """Whether no integer product gives elements from an empty operand, which the runtime leaves uninitialized."""
     if _stands_inside(model, _INTEGER_PRODUCTS) and _is_something_empty(model, feed):
         return False
     return all(np.size(x) or not np.size(y) for x, y in _operands_and_results(model, feed, _INTEGER_PRODUCTS))
@@ -107,7 +107,7 @@ def _gathers_single_strings(model: onnx.ModelProto, feed: dict[str, Array]) -> b
 
 
 def element_types(model: onnx.ModelProto) -> dict[str, int]:
-    """Element types of values by name, as far as inference knows them."""
+    """Element types of values by name, as far as they can be inferred."""
     inferred = strictly_inferred(model) or model
     graph = inferred.graph
     known = {tensor.name: int(tensor.data_type) for tensor in graph.initializer}
@@ -118,7 +118,7 @@ def element_types(model: onnx.ModelProto) -> dict[str, int]:
 
 
 def _joins_fit(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
-    """Whether elements of sequences that are joined fit; the runtime passes over empty ones and leaves memory unset."""
+    """Whether elements of concatenated sequences match; the runtime skips empty ones, leaving memory uninitialized."""
     joins = [node for node in model.graph.node if node.op_type == "ConcatFromSequence"]
     if _stands_inside(model, {"ConcatFromSequence"}) and (
         _is_something_empty(model, feed) or not _evaluates(model, feed)
@@ -138,13 +138,13 @@ def _joins_fit(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
 
 
 def _stands_inside(model: onnx.ModelProto, ops: Set[str]) -> bool:
-    """Whether one of some operators stands inside of another graph, where its operands cannot be seen."""
+    """Whether one of these operators is in a subgraph, where its operands cannot be evaluated."""
     nodes = [node for graph in graphs_of(model.graph) if graph is not model.graph for node in graph.node]
     return any(node.op_type in ops for node in nodes)
 
 
 def _evaluates(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
-    """Whether onnx's own evaluator runs a model: it joins no elements that do not fit, wherever they are made."""
+    """Whether onnx's own evaluator runs a model: it never concatenates elements that do not match."""
     try:
         ReferenceRunner(Source(model, "original")).run(feed)
     except (CannotLoadError, RunError):
@@ -157,17 +157,17 @@ def _is_something_empty(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
 
 
 _FIRST_PIXELS = 2
-"""Images have a batch, channels, and one size or more."""
+"""Axes before those of pixels: images have a batch axis, a channel axis and at least one spatial axis."""
 
 
 def is_image_of_unknown_size(model: onnx.ModelProto, feed: dict[str, Array], sides: tuple[int, ...] = ()) -> bool:
-    """Whether a value is an image without pixels on a feed, of which nothing states the size.
+    """Whether some value is an empty image on a feed, and none of its stated sizes is 0.
 
     Args:
         model: the model.
-        feed: what it is run on.
-        sides: the sizes of the image in question, without batch and channels: one of these will do. Where they are not
-            known, each image without pixels is to be one whose size nothing states.
+        feed: its inputs.
+        sides: the spatial sizes of the image in question; one matching image is enough. If they are unknown, this must
+            hold for all empty images.
     """
     names = [name for node in model.graph.node for name in node.output if name]
     inferred = (strictly_inferred(model) or model).graph
@@ -185,7 +185,7 @@ def _states_no_zero(stated: onnx.TypeProto | None) -> bool:
 
 
 def values_of(model: onnx.ModelProto, feed: dict[str, Array], names: list[str]) -> dict[str, Any] | None:
-    """Values of a model by name; None where they cannot be seen."""
+    """Values of a model by name; None if they cannot be evaluated."""
     graph, given = model.graph, {name: stored(array, name) for name, array in feed.items()}
     given |= {tensor.name: tensor for tensor in graph.initializer if tensor.name not in feed}
     made = [name for name in names if name not in given]

@@ -1,4 +1,4 @@
-"""Golden cases with one thing changed: a size, a type, an axis, a bound, an opset; equal seeds give equal models."""
+"""Golden cases with one change: a size, a type, an axis, a bound, an opset; equal seeds give equal models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphopt.fuzzing.building import strictly_inferred
 OPSETS = (7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25)
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
 _FEW = 32
-"""Longer tensors are weights, whose numbers are not chosen one by one."""
+"""Longer tensors are weights, whose elements are not drawn one by one."""
 _LARGEST_SIZE = 64
 _FLAGS = ("keepdims", "transA", "transB", "ceil_mode", "allowzero", "select_last_index")
 _NUMERIC = (AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOAT)
@@ -23,20 +23,20 @@ _BOUNDS = frozenset({"Clip", "Relu", "Max", "Min", "Identity"})
 
 
 Change = Callable[[ModelProto, random.Random], bool]
-"""Changes one thing of a model; whether there is such a thing."""
+"""Applies one change to a model; returns whether it was applicable."""
 
 
 @np.errstate(all="ignore")
 def variant(model: ModelProto, seed: int, kinds: Mapping[str, Change] | None = None) -> tuple[str, ModelProto] | None:
-    """A model with one thing changed.
+    """A model with one change.
 
     Args:
-        model: a model, which stays as it is.
-        seed: where all choices come from.
-        kinds: what can be changed; `KINDS` when None.
+        model: a model, which stays unchanged.
+        seed: the seed of all choices.
+        kinds: the changes to draw from; `KINDS` if None.
 
     Returns:
-        What kind of thing it is and the model, which need not be valid; None where there is no such thing.
+        The kind of the change and the model, which may be invalid; None if the change was not applicable.
     """
     rng = random.Random(seed)
     kinds = KINDS if kinds is None else kinds
@@ -51,7 +51,7 @@ def variant(model: ModelProto, seed: int, kinds: Mapping[str, Change] | None = N
 
 
 def _declare_outputs(model: ModelProto) -> bool:
-    """Let inference say what the outputs are; what it does not know keeps its element type, of any shape."""
+    """Declare outputs by inference; those that it cannot infer keep their element type, with no shape."""
     graph = model.graph
     declared = {info.name: onnx.ValueInfoProto.FromString(info.SerializeToString()) for info in graph.output}
     del graph.value_info[:]
@@ -73,7 +73,7 @@ def _declare_outputs(model: ModelProto) -> bool:
 
 
 def graphs_of(graph: GraphProto) -> Iterator[GraphProto]:
-    """A graph, and those inside of it."""
+    """A graph and its subgraphs."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
@@ -87,7 +87,7 @@ def _nodes(model: ModelProto) -> list[NodeProto]:
 
 
 def _constants(model: ModelProto) -> list[TensorProto]:
-    """Initializers, and what `Constant` nodes hold."""
+    """Initializers, and tensors of `Constant` nodes."""
     found = [tensor for graph in graphs_of(model.graph) for tensor in graph.initializer]
     return found + [
         a.t for node in _nodes(model) if node.op_type == "Constant" for a in node.attribute if a.HasField("t")
@@ -117,7 +117,7 @@ def _other_size(rng: random.Random, size: int) -> int:
 
 
 def _one_size(model: ModelProto, rng: random.Random) -> bool:
-    """One axis of one input or constant."""
+    """Change the size of one axis of one input or constant."""
     dims = [dim for dim in _dims(model) if dim.HasField("dim_value")]
     tensors = [t for t in _constants(model) if t.dims]
     if not dims and not tensors:
@@ -137,7 +137,7 @@ def _one_size(model: ModelProto, rng: random.Random) -> bool:
 
 
 def _all_sizes(model: ModelProto, rng: random.Random) -> bool:
-    """A size wherever it stands: in inputs, in constants, and perhaps in lists."""
+    """Change a size wherever it occurs: in inputs, in constants, and perhaps in lists."""
     sizes = sorted({dim.dim_value for dim in _dims(model) if dim.HasField("dim_value")})
     if not sizes:
         return False
@@ -148,7 +148,7 @@ def _all_sizes(model: ModelProto, rng: random.Random) -> bool:
 
 
 def resize_all(model: ModelProto, old: int, new: int, *, with_lists: bool) -> None:
-    """Put another size wherever one stands: in inputs, in constants, and perhaps in lists."""
+    """Replace a size wherever it occurs: in inputs, in constants, and perhaps in lists."""
     for dim in _dims(model):
         if dim.HasField("dim_value") and dim.dim_value == old:
             dim.dim_value = new
@@ -162,7 +162,7 @@ def resize_all(model: ModelProto, old: int, new: int, *, with_lists: bool) -> No
 
 
 def _name_size(model: ModelProto, rng: random.Random) -> bool:
-    """An axis of an input whose size is known only when the model runs."""
+    """Make the size of an axis of an input dynamic."""
     dims = [dim for dim in _dims(model) if dim.HasField("dim_value")]
     if not dims:
         return False
@@ -174,7 +174,7 @@ def _name_size(model: ModelProto, rng: random.Random) -> bool:
 
 
 def _list_types(model: ModelProto, rng: random.Random) -> bool:
-    """Lists of 32 bits in place of 64, or the other way round: all of them, or one."""
+    """Make lists int32 instead of int64, or vice versa: all of them, or one."""
     lists = _lists(model)
     if not lists:
         return False
@@ -188,7 +188,7 @@ def _list_types(model: ModelProto, rng: random.Random) -> bool:
 
 
 def _list_numbers(model: ModelProto, rng: random.Random) -> bool:
-    """One number of a list: counted from the other end, beside it, or far away."""
+    """Change one element of a list: counted from the other end, adjacent, or far away."""
     lists = [tensor for tensor in _lists(model) if np.prod(tensor.dims)]
     if not lists:
         return False
@@ -207,7 +207,7 @@ def _list_numbers(model: ModelProto, rng: random.Random) -> bool:
 
 
 def _reorder(model: ModelProto, rng: random.Random) -> bool:
-    """A list in another order, or with one more or one fewer."""
+    """Reorder a list, or make it longer or shorter by one."""
     lists = [tensor for tensor in _lists(model) if tensor.dims and tensor.dims[0]]
     if not lists:
         return False
@@ -225,7 +225,7 @@ def _reorder(model: ModelProto, rng: random.Random) -> bool:
 
 
 def _rank(model: ModelProto, rng: random.Random) -> bool:
-    """A constant of more axes, of fewer, or stretched."""
+    """Change a constant to more axes, fewer axes or broadcast sizes."""
     tensors = [t for t in _constants(model) if t not in _lists(model) and np.prod(t.dims) <= _LARGEST_SIZE]
     if not tensors:
         return False
@@ -238,14 +238,14 @@ def _rank(model: ModelProto, rng: random.Random) -> bool:
     else:
         shapes += [(2,), (3,), (4,)]
     grown = np.resize(array, rng.choice(shapes))
-    if grown.dtype.kind == "f" and rng.random() < 0.7:  # rows that differ
+    if grown.dtype.kind == "f" and rng.random() < 0.7:  # make rows differ
         grown = (grown + np.arange(grown.size).reshape(grown.shape)).astype(grown.dtype)
     _put(tensor, grown)
     return True
 
 
 def _number(model: ModelProto, rng: random.Random) -> bool:
-    """One number of a constant, or all: the ends of the range, infinities, NaN, zeros, denormals, others."""
+    """Change one element of a constant, or all: the ends of the range, infinities, NaN, zeros, denormals, others."""
     tensors = [t for t in _constants(model) if t.data_type in FLOATS and 0 < np.prod(t.dims) <= _FEW]
     if not tensors:
         return False
@@ -270,7 +270,7 @@ def _number(model: ModelProto, rng: random.Random) -> bool:
         other * 2,
         info.tiny,
     ]
-    if all(node.op_type in _BOUNDS for node in _nodes(model)):  # others may overflow on the way
+    if all(node.op_type in _BOUNDS for node in _nodes(model)):  # other operators may overflow
         numbers += [info.max, info.min, info.max / 2]
     chosen = rng.choice(numbers)
     flat[slice(None) if rng.random() < 0.3 else rng.randrange(flat.size)] = chosen
@@ -279,7 +279,7 @@ def _number(model: ModelProto, rng: random.Random) -> bool:
 
 
 def _element_type(model: ModelProto, rng: random.Random) -> bool:
-    """All floats of another type; integers of another width where there are no floats."""
+    """Make all floats another type, or integers of another width if there are no floats."""
     infos = [info.type.tensor_type for graph in graphs_of(model.graph) for info in (*graph.input, *graph.output)]
     old = rng.choice([*FLOATS, TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT8, TensorProto.UINT8])
     new = rng.choice([*FLOATS, TensorProto.INT32, TensorProto.INT64, TensorProto.INT8, TensorProto.UINT8])
@@ -300,7 +300,7 @@ def _element_type(model: ModelProto, rng: random.Random) -> bool:
 
 
 def _opset(model: ModelProto, rng: random.Random) -> bool:
-    """Another opset that the operators may have had the same form at."""
+    """Declare another opset at which the operators may have had the same form."""
     standard = [*model.opset_import, *(entry for function in model.functions for entry in function.opset_import)]
     imports = [entry for entry in standard if not entry.domain]
     new = rng.choice(OPSETS)
@@ -311,7 +311,7 @@ def _opset(model: ModelProto, rng: random.Random) -> bool:
 
 
 def _attribute(model: ModelProto, rng: random.Random) -> bool:
-    """One attribute: another number, or left out."""
+    """Change the number in one attribute, or leave the attribute out."""
     found = [
         (node, attribute) for node in _nodes(model) for attribute in node.attribute
         if attribute.type in _NUMERIC and not attribute.ref_attr_name
@@ -348,7 +348,7 @@ def _change_ints(attribute: AttributeProto, rng: random.Random) -> None:
 
 
 def _operands(model: ModelProto, rng: random.Random) -> bool:
-    """Operands in another order, one left out, or one that is another."""
+    """Reorder operands, leave one out, or replace one with another."""
     nodes = [node for node in _nodes(model) if len(node.input) > 1]
     if not nodes:
         return False
@@ -365,7 +365,7 @@ def _operands(model: ModelProto, rng: random.Random) -> bool:
 
 
 def _not_constant(model: ModelProto, rng: random.Random) -> bool:
-    """A constant that the caller gives, or may give."""
+    """Make a constant an input, or an overridable initializer."""
     tensors = list(model.graph.initializer)
     if not tensors:
         return False
@@ -376,7 +376,7 @@ def _not_constant(model: ModelProto, rng: random.Random) -> bool:
 
 
 def _reader(model: ModelProto, rng: random.Random) -> bool:
-    """A value in the middle that is put out as well."""
+    """Make an intermediate value a graph output."""
     outputs = {info.name for info in model.graph.output}
     inner = [name for node in model.graph.node for name in node.output if name and name not in outputs]
     if not inner:
@@ -386,7 +386,7 @@ def _reader(model: ModelProto, rng: random.Random) -> bool:
 
 
 def _name_rank(model: ModelProto, rng: random.Random) -> bool:
-    """An input of which not even the number of axes is known: a list of the caller says its shape."""
+    """Make the rank of an input dynamic: its shape is given by a list at run time."""
     graph, initial = model.graph, {tensor.name for tensor in model.graph.initializer}
     found = [info for info in graph.input if info.name not in initial and info.type.tensor_type.shape.dim]
     fixed = [info for info in found if all(dim.HasField("dim_value") for dim in info.type.tensor_type.shape.dim)]
@@ -404,7 +404,7 @@ def _name_rank(model: ModelProto, rng: random.Random) -> bool:
 
 
 def _branch(model: ModelProto, rng: random.Random) -> bool:
-    """The last nodes inside of both branches of an `If`, which reads what the others make."""
+    """Move the last nodes into both branches of an `If`, which captures values of the others."""
     graph = model.graph
     cut = rng.randrange(len(graph.node)) if graph.node else 0
     head, tail = graph.node[:cut], graph.node[cut:]
@@ -447,7 +447,7 @@ SIBLINGS = (
 
 
 def _operator(model: ModelProto, rng: random.Random) -> bool:
-    """An operator of the same form."""
+    """Replace an operator with one of the same form."""
     found = [
         (node, family) for node in _nodes(model) for family in SIBLINGS if not node.domain and node.op_type in family
     ]
@@ -465,4 +465,4 @@ KINDS: dict[str, Change] = {
     "not constant": _not_constant, "reader": _reader, "operator": _operator, "branch": _branch,
     "named rank": _name_rank,
 }  # fmt: skip
-"""What can be changed."""
+"""Changes of golden cases."""

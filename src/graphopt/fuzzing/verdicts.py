@@ -1,4 +1,4 @@
-"""Judging what an optimizer made of a model: what runs is compared with what the original gives."""
+"""Judges the result of an optimizer on a model by comparing its outputs with those of the original."""
 
 from __future__ import annotations
 
@@ -36,31 +36,31 @@ from graphopt.verify.values import Array, is_float
 KINDS = (
     "wrong", "invalid", "does not load", "raised", "crashed", "hung", "lost", "unstable", "nondeterministic", "runtime",
 )  # fmt: skip
-"""What can be wrong with a result. `runtime`: the runtime computes it otherwise than onnx's own evaluator does."""
+"""Kinds of faults. `runtime`: the runtime's outputs differ from those of onnx's own evaluator."""
 
 _NO_KERNEL = ("Failed to find kernel", "Could not find an implementation")
 _NO_EMPTY_IMAGE = ("Only N can be zero", "QLinearGlobalAveragePool parameter out of computation range")
-"""What pools of the runtime say to images without pixels. Passes that write pools take sizes that they do not know for
-more than 0, and say so: where nothing states the size that is 0, that is granted."""
+"""The runtime's errors for pools of images without pixels. Passes that write pools assume that unknown sizes are
+positive, and say so: it is no fault if nothing states the size that is 0."""
 _EXPANDED = 25
 _NOT_CHECKED = ("K->Shape()[2] == V->Shape()[2] was false", "Attention node", "running Add node")
-"""What it says to keys and values of two lengths, and to masks that are longer than both."""
+"""Its errors for keys and values of different lengths, and for masks longer than both."""
 _REUSED = "attempting to re-use buffer"
-"""What it says where a value is larger than its own inference told when it planned its memory."""
+"""Its error if a value is larger than inferred when the memory was planned."""
 _NO_EMPTY_ROWS = "must be greater than 0"
-"""What its own kernel of `Attention` says to sizes of 0, which the standard and the runtime's expansion take."""
+"""Its error of the `Attention` kernel for sizes of 0, which the standard and the runtime's own expansion accept."""
 _MOST_NAN = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is wrong with a result.
+    """A fault of a result.
 
     Attributes:
         kind: one of `KINDS`.
-        message: in words.
-        feed: which feed shows it; -1 where none is needed.
-        passes: the passes that fired, or that did in the second run of an unstable result.
+        message: a description.
+        feed: the index of the feed that shows it; -1 if none is needed.
+        passes: the passes that fired, for an unstable result in the second run.
     """
 
     kind: str
@@ -70,29 +70,29 @@ class Verdict:
 
     @property
     def signature(self) -> str:
-        """The message without names and numbers, by which findings are grouped where no pass is known."""
+        """The message without names and numbers, by which findings are grouped if no pass is known."""
         words = ["#" if any(c.isdigit() for c in word) else word for word in self.message.split()]
         return " ".join(words)[:80]
 
 
 class NotUsableError(Exception):
-    """A model that says nothing: it does not run, or gives other numbers each time, or hardly any."""
+    """An unusable model: it does not run, or its outputs vary or are mostly NaN."""
 
 
 def _sides_in(refusal: str) -> tuple[int, ...]:
-    """The sides of the image that a pool of the runtime refuses; none where it does not say."""
+    """The spatial sizes of the image that a pool of the runtime refuses; none if it does not tell."""
     found = re.search(r"Got:\{([\d,]+)\}", refusal)
     return tuple(map(int, found[1].split(",")))[2:] if found else ()
 
 
 class Judge:
-    """Knows what a sample's model gives, and judges results by it.
+    """Runs a sample's model and judges results by its outputs.
 
     Args:
         sample: the sample.
 
     Raises:
-        NotUsableError: the sample says nothing.
+        NotUsableError: the sample is unusable.
     """
 
     def __init__(self, sample: Sample) -> None:
@@ -118,9 +118,9 @@ class Judge:
         self._sound = {(_bytes(self.model), "exact")}
 
     def _as_standard(self, feed: dict[str, Array], outputs: list[Any]) -> bool:
-        """Whether outputs have the shapes that the standard gives them on a feed.
+        """Whether outputs have the shapes that the standard defines for a feed.
 
-        They have on one that differs from the first in nothing that inference can read, where it says the same.
+        They do if the feed equals the first one in everything that inference can read, and the shapes are the same.
         """
         if self.expected and not any(node.op_type == "ConcatFromSequence" for node in self.model.graph.node):
             _, first, known = self.expected[0]
@@ -129,13 +129,13 @@ class Judge:
         return is_usual(self.model, feed) and _standard(self.model, feed, outputs)
 
     def of(self, subject: Subject, outcome: Optimized, *, again: bool = True, once_more: bool = True) -> Verdict | None:
-        """What is wrong with what a subject made of the sample's model; None when nothing is.
+        """The fault of a subject's result on the sample's model; None if there is none.
 
         Args:
-            subject: whose result it is.
-            outcome: what came of it.
-            again: whether to run it on the result, which must stay as it is.
-            once_more: whether to run it on the same model again, which must give the same.
+            subject: the subject.
+            outcome: its outcome.
+            again: whether to optimize the result again, which must not change it.
+            once_more: whether to optimize the same model again, which must give the same result.
         """
         passes = tuple(outcome.hits)
         if outcome.fault:
@@ -150,7 +150,7 @@ class Judge:
         return _unsettled(subject, outcome.model, written) if again and written != _bytes(self.model) else None
 
     def _once(self, outcome: Optimized, written: bytes) -> Verdict | None:
-        """What is wrong with a result itself. Subjects that make the same are judged once, by the strictest promise."""
+        """The fault of a result itself. Equal results of several subjects are judged once, by the strictest promise."""
         result = outcome.model
         assert result is not None
         if any(of == written and known in ("exact", outcome.numerics) for of, known in self._sound):
@@ -165,13 +165,13 @@ class Judge:
         return found
 
     def _runs_alike(self, result: onnx.ModelProto) -> bool:
-        """Whether a result takes no inputs but those of the original, and gives the same outputs."""
+        """Whether a result has only inputs of the original, and the same outputs."""
         known = {info.name for info in self.model.graph.input}
         same = [i.name for i in result.graph.output] == [i.name for i in self.model.graph.output]
         return same and {info.name for info in result.graph.input} <= known
 
     def _unchanged(self, result: onnx.ModelProto) -> Verdict | None:
-        """Names, order, types, metadata: what must stay."""
+        """A change of the interface: names, order, types or metadata."""
         broken = [d.message for d in differences(interface_of(self.model), interface_of(result)) if d.breaking]
         if broken:
             return Verdict("lost", broken[0])
@@ -206,7 +206,7 @@ class Judge:
         return None
 
     def _is_unchecked(self, difference: str) -> bool:
-        """Whether a converted model is refused for what the runtime's expansion of a newer `Attention` lets pass."""
+        """Whether a converted model is refused for an input that the runtime's expansion of `Attention` accepts."""
         expanded = any(entry.version >= _EXPANDED for entry in self.model.opset_import if not entry.domain)
         attends = any(node.op_type == "Attention" for node in all_nodes(self.model.graph.node))
         return expanded and attends and any(words in difference for words in _NOT_CHECKED)
@@ -219,12 +219,12 @@ class Judge:
         poison(old)
         taken = {info.name for info in result.graph.input}
         if any(tensor.name in feed and tensor.name not in taken for tensor in self.model.graph.initializer):
-            return None  # it cannot be overridden any more: the input is lost, and nothing else
+            return None  # it can no longer be overridden: only the input is lost
         try:
             new = runner.run({name: array for name, array in feed.items() if name in taken})
         except RunError as error:
             if outcome.portable and outcome.finite and any(map(_odd, feed.values())):
-                return None  # what is written out may compute positions from what is no number
+                return None  # an expansion may compute positions from NaN
             reused = planned_wrongly(result, feed) if _REUSED in str(error) else None
             if reused is None:
                 return f"the result does not run: {error}"
@@ -242,7 +242,7 @@ class Judge:
         loose = outcome.finite or outcome.numerics == "fast"
         if loose and any(_exceeds(model, feed, outcome.largest) for model in (self.model, result)):
             return None
-        # The full oracle knows how sensitive the original is to its last bits, which takes it longer.
+        # The full oracle measures how sensitive the original is to its last bits, which takes longer.
         report = compare(self.model, result, numerics=numerics, inputs=feed)
         if report.status != "mismatch" or (
             outcome.numerics != "exact"
@@ -256,23 +256,23 @@ class Judge:
         return found
 
     def _steps_apart(self, result: onnx.ModelProto, outcome: Optimized, feed: dict[str, Array]) -> bool:
-        """Whether integers of eight bits that are one step apart are all that differs, and what follows from them.
+        """Whether the results differ only by single steps of eight-bit integers and their consequences.
 
-        What lies halfway is rounded either way by the last bits of floats; no jitter of integers tells.
+        The last bits of floats decide how ties are rounded; perturbing integers does not reveal that.
         """
         pair = after_steps(self.model, result, feed, FEW if outcome.stepwise else 0.0)
         return pair is not None and first_difference(*pair, outcome.numerics) is None
 
     def _is_nearer(self, feed: dict[str, Array], old: list[Any], new: list[Any], numerics: str) -> bool:
-        """Whether each number is what the original is in doubles, or no farther from that than the original itself.
+        """Whether each element equals the original in float64, or is no farther from it than the original itself.
 
-        Or the result differs only where the original left the range of floats on the way, and in doubles does not.
+        Or whether they differ only where the original overflows float32 on the way, and not float64.
         """
         exact = exact_outputs(self.model, feed)
         if exact is None or len(exact) != len(old):
             return False
         exact = [a if _type_of(a) != _type_of(b) else b for a, b in zip(old, exact, strict=True)]
-        # What is the same in both is not asked: of integers, for one, the evaluator has other opinions.
+        # Equal outputs are not compared with the evaluator, which deviates, for example on integers.
         apart = [each for each in zip(old, new, exact, strict=True) if _apart([each[0]], [each[1]], numerics)]
         old, new, exact = ([each[at] for each in apart] for at in range(3))
         if first_difference(without_overflow(old, new, exact), new, numerics) is None:
@@ -280,9 +280,9 @@ class Judge:
         return first_difference(exact, no_farther(old, new, exact), numerics) is None
 
     def _is_determined(self, feed: dict[str, Array], old: list[Any]) -> bool:
-        """Whether the original gives the same numbers each time, in another session too.
+        """Whether the original's outputs are the same each time, in another session too.
 
-        Some kernels read memory that nothing was written to, or write into what others read: in all sessions alike.
+        Some kernels read uninitialized memory, or overwrite the operands of other nodes, in all sessions alike.
         """
         if reads_unwritten(self.model) or overwrites(self.model) or _twice(self._runner, feed) is None:
             return False
@@ -297,7 +297,7 @@ class Judge:
         return True
 
     def _same_but_counts(self, old: list[Any], new: list[Any], numerics: str) -> bool:
-        """Whether all that differs follows from which floats are equal."""
+        """Whether all differences follow from which floats are equal."""
         counts = counts_floats(self.model)
         if not counts:
             return False
@@ -306,7 +306,7 @@ class Judge:
         return first_difference([a for a, _ in left], [b for _, b in left], numerics) is None
 
     def _signs_of_zeros(self, result: onnx.ModelProto, feed: dict[str, Array], numerics: str) -> bool:
-        """Whether a difference is gone where no zero is negative: such signs are kept by `exact` alone."""
+        """Whether a difference vanishes if no zero is negative: only `exact` preserves signs of zeros."""
         plain = {name: np.asarray(a + np.zeros((), a.dtype)) if is_float(a.dtype) else a for name, a in feed.items()}
         try:
             old, new = (
@@ -320,7 +320,7 @@ class Judge:
     def _by_reference(
         self, result: onnx.ModelProto, outcome: Optimized, feed: dict[str, Array], wrong: Verdict
     ) -> Verdict:
-        """The verdict, or that it is the runtime's fault: onnx's own evaluator gives the same for both models."""
+        """The verdict, or `runtime` if onnx's own evaluator gives the same outputs for both models."""
         taken = {info.name for info in result.graph.input}
         try:
             old = ReferenceRunner(Source(self.model, "original")).run(feed)
@@ -334,7 +334,7 @@ class Judge:
 
 
 def _other(subject: Subject, model: onnx.ModelProto, written: bytes) -> Verdict | None:
-    """Whether another run on the same model gives another result."""
+    """A fault if another run on the same model gives another result."""
     once_more = subject.optimize(model)
     if once_more.model is None or _bytes(once_more.model) != written:
         return Verdict("nondeterministic", once_more.message or "another run gives another model")
@@ -342,7 +342,7 @@ def _other(subject: Subject, model: onnx.ModelProto, written: bytes) -> Verdict 
 
 
 def _unsettled(subject: Subject, result: onnx.ModelProto, written: bytes) -> Verdict | None:
-    """Whether a result does not stay as it is."""
+    """A fault if optimizing a result changes it."""
     second = subject.optimize(result)
     if second.model is None:
         return Verdict("unstable", f"its own result: {second.message}", passes=tuple(second.hits))
@@ -356,7 +356,7 @@ def _bytes(model: onnx.ModelProto) -> bytes:
 
 
 def first_difference(old: list[Any], new: list[Any], numerics: str) -> str | None:
-    """In words where two lists of outputs differ by more than a numerics level allows; None when they do not."""
+    """A description of the first difference that exceeds a numerics level; None if there is none."""
     if len(old) != len(new):
         return f"{len(old)} outputs are {len(new)}"
     for number, (one, other) in enumerate(zip(old, new, strict=True)):
@@ -373,14 +373,14 @@ def first_difference(old: list[Any], new: list[Any], numerics: str) -> str | Non
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two outputs are arrays of the same bytes: most are, and need no report."""
+    """Whether two outputs are bitwise equal arrays: most are, and need no report."""
     if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray) or one.dtype.hasobject:
         return False
     return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
 def _type_of(output: Any) -> Any:
-    """The element type of an array; None for anything else, and nothing."""
+    """The element type of an array; None for anything else."""
     return output.dtype if isinstance(output, np.ndarray) else None
 
 
@@ -391,11 +391,11 @@ def _apart(old: list[Any], new: list[Any], numerics: str = "rounding") -> list[t
 
 
 _SESSIONS = 3
-"""In how many more sessions a model runs before its numbers count as settled."""
+"""In how many further sessions a model runs before its outputs count as deterministic."""
 
 
 def _run(runner: Runner, feed: dict[str, Array]) -> list[Any] | None:
-    """The outputs, None where the model does not run on the feed."""
+    """The outputs; None if the model does not run on the feed."""
     try:
         return runner.run(feed)
     except RunError:
@@ -403,7 +403,7 @@ def _run(runner: Runner, feed: dict[str, Array]) -> list[Any] | None:
 
 
 def _twice(runner: Runner, feed: dict[str, Array]) -> list[Any] | None:
-    """The outputs, None where the model does not run on the feed, or gives others the second time."""
+    """The outputs; None if the model does not run on the feed, or a second run gives others."""
     try:
         first = runner.run(feed)
         poison(first)
@@ -414,7 +414,7 @@ def _twice(runner: Runner, feed: dict[str, Array]) -> list[Any] | None:
 
 
 def poison(outputs: list[Any]) -> None:
-    """Leave NaN in the memory that the next run is given: a result that reads it is not determined."""
+    """Leave NaN in the memory that the next run reuses: outputs computed from it are not deterministic."""
     for _, leaf in (leaf for output in outputs for leaf in leaves(output)):
         size = np.asarray(leaf).nbytes + 64
         for _ in range(3):
@@ -422,7 +422,7 @@ def poison(outputs: list[Any]) -> None:
 
 
 def fits(model: onnx.ModelProto, outputs: list[Any]) -> bool:
-    """Whether outputs have the shapes that the model says; the runtime has its own opinion of some operators."""
+    """Whether outputs have the shapes that the model states; the runtime deviates for some operators."""
     for info, output in zip(model.graph.output, outputs, strict=True):
         if info.type.WhichOneof("value") != "tensor_type" or not info.type.tensor_type.HasField("shape"):
             continue
@@ -436,7 +436,7 @@ def fits(model: onnx.ModelProto, outputs: list[Any]) -> bool:
 
 
 def _standard(model: onnx.ModelProto, feed: dict[str, Array], outputs: list[Any]) -> bool:
-    """Whether the outputs have the shapes that inference gives them where it knows the feed."""
+    """Whether the outputs have the shapes that inference computes for this feed."""
     graph = model.graph
     tensors = [t for t in graph.initializer if t.name not in feed]
     given = [*tensors, *(stored(array, name) for name, array in feed.items())]
@@ -451,11 +451,11 @@ def _shape(output: Any) -> tuple[int, ...] | None:
 
 
 _READ = 16
-"""Elements of what inference reads of a value."""
+"""The most elements of a value that inference reads."""
 
 
 def _alike(first: dict[str, Array], other: dict[str, Array]) -> bool:
-    """Whether two feeds have the same short lists and scalars, which may say what shapes come of them."""
+    """Whether two feeds have the same short lists and scalars, which may determine shapes."""
     if first.keys() != other.keys():
         return False
     short = [name for name, a in first.items() if a.ndim <= 1 and a.size <= _READ and a.dtype.kind in "iu"]
@@ -473,7 +473,7 @@ def _odd(array: Array) -> bool:
 
 
 def _exceeds(model: onnx.ModelProto, feed: dict[str, Array], largest: float) -> bool:
-    """Whether anything given or on the way is infinite, no number or larger; True where it cannot be seen."""
+    """Whether an input or intermediate value is infinite, NaN or at least `largest`; True if that cannot be told."""
     if any(attribute.HasField("g") for node in model.graph.node for attribute in node.attribute):
         return True
     given = {info.name for info in model.graph.input} | {tensor.name for tensor in model.graph.initializer}

@@ -17,7 +17,7 @@ td:first-child,th:first-child{text-align:left}pre{background:#8882;padding:.7rem
 
 
 def summary(report: SessionReport) -> str:
-    """One line: how many models, of what seed, how fast."""
+    """One line: the number of models, the seed, the rate."""
     rate = report.models / report.seconds if report.seconds else 0.0
     left_out = sum(report.discarded.values())
     text = f"{counted(report.models, 'model')} of seed {report.seed} in {report.seconds:.0f} s ({rate:.1f} a second)"
@@ -26,7 +26,7 @@ def summary(report: SessionReport) -> str:
 
 
 def verdict_table(report: SessionReport) -> Any:
-    """Faults by optimizer and kind, of the kinds that were met."""
+    """Faults by optimizer and kind, with the kinds that occurred."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, title=summary(report), title_justify="left", title_style="")
@@ -41,7 +41,7 @@ def verdict_table(report: SessionReport) -> Any:
 
 
 def tables(report: SessionReport) -> Iterator[Any]:
-    """What the terminal shows at the end."""
+    """The tables that the terminal shows at the end."""
     yield verdict_table(report)
     lines = [line for finding in report.findings for line in finding_lines(finding)]
     if lines:
@@ -49,7 +49,7 @@ def tables(report: SessionReport) -> Iterator[Any]:
 
 
 def finding_lines(finding: Finding) -> Iterator[str]:
-    """A finding as text: what, where, and the model that shows it."""
+    """A finding as text: the optimizer, the cause, and the model that shows it."""
     yield ""
     yield f"{finding.subject}: {finding.kind}, {finding.cause} (met {counted(finding.count, 'time')})"
     yield f"  {finding.message}"
@@ -58,7 +58,7 @@ def finding_lines(finding: Finding) -> Iterator[str]:
 
 
 def page(report: SessionReport) -> str:
-    """A page that stands alone."""
+    """A self-contained page."""
     head = "".join(f"<th>{escape(kind)}</th>" for kind in KINDS)
     rows = "".join(
         f"<tr><td>{escape(name)}</td>"

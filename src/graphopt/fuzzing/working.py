@@ -1,4 +1,4 @@
-"""The work on one model and the process that does it: draw, judge every optimizer, reduce and localize faults."""
+"""The work on one model and the process that does it: draw, judge all optimizers, reduce and localize faults."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ from graphopt.fuzzing.verdicts import Judge, NotUsableError, Verdict
 from graphopt.system.child import requests, tell
 
 _ENOUGH = 2
-"""Findings of one kind that are reduced; later ones are counted."""
+"""Findings of one kind that are reduced; later ones are only counted."""
 _ONCE_MORE = 8
-"""One number of so many is optimized a second time, to see whether the same comes out."""
+"""One model in this many is optimized a second time, which must give the same result."""
 _TRACED = 8
-"""Faults of a peer with one message that are traced; later ones count as the first where no known pass shows them."""
+"""Faults of a peer with the same message that are traced; later ones get the first one's cause if no other fits."""
 _TELLING = ("invalid", "does not load", "raised", "lost")
-"""Verdicts whose messages tell faults of one pass of a peer apart; some of its passes are whole optimizers."""
+"""Verdicts whose messages distinguish faults within one pass of a peer; some of its passes are whole optimizers."""
 _COLLECTED = 64
-"""Models after which what refers to itself in circles is freed."""
+"""Models after which reference cycles are collected."""
 _MOST = 200
-"""Elements of an input that a finding holds."""
+"""The most elements of an input that a finding stores."""
 
 
 @dataclass(frozen=True, slots=True)
 class FuzzSettings:
-    """What to run; equal settings give equal models and verdicts.
+    """The settings of a session; equal settings give equal models and verdicts.
 
     Attributes:
-        seed: where all models come from.
+        seed: the seed of all models.
         subjects: the optimizers, as `subject_of` takes them.
-        ops: operators to draw from; all when empty.
-        passes: passes whose golden cases seed the models; all when empty.
-        steps: the most nodes that are drawn for one model.
+        ops: operators to draw from; all if empty.
+        passes: passes with whose golden cases models begin; all if empty.
+        steps: the largest number of nodes drawn for one model.
         explain: count why our passes declined.
-        seconds: for reducing one model.
+        seconds: time limit for the reduction of one model.
         reduce: whether to reduce and localize.
-        until: in how many models each pass is to fire, so that golden cases are chosen by what passes lack; 0 where
-            they are not.
-        thin: levels and peers take turns, each judges one number of so many; single passes judge all.
+        until: on how many models each pass is to fire, if golden cases are chosen by what passes lack; 0 if they are
+            not.
+        thin: levels and peers take turns, each judges one of this many models; single passes judge all.
         numerics: the ceiling for passes of levels.
-        target: the machine that layout passes write for; the present one when "".
+        target: the machine that layout passes write for; the present one if "".
     """
 
     seed: str = "0"
@@ -75,19 +75,19 @@ class FuzzSettings:
 
 @dataclass(slots=True)
 class Tally:
-    """What came of one number.
+    """The results of one index.
 
     Attributes:
-        made: whether a model came of it that says something.
-        judged: the subjects that were put to the test.
-        discarded: why not.
+        made: whether it gave a usable model.
+        judged: the subjects that were tested.
+        discarded: the reason if it gave none.
         ops: operators in the model.
-        fired: passes that fired, for any subject of ours.
-        declined: passes that declined, and why.
-        findings: what was wrong.
-        shown: of each golden case in the model, what its own pass did there: reasons to decline, or that it fired.
-        forms: a number for each of them that is equal where they differ in names and weights alone.
-        model: a number that differs where models do.
+        fired: passes that fired, for any of our subjects.
+        declined: passes that declined, with their reasons.
+        findings: the faults.
+        shown: for each golden case in the model, what its own pass did there: reasons to decline, or that it fired.
+        forms: for each of them, a number that is equal for cases that differ only in names and weights.
+        model: a digest of the model.
     """
 
     made: bool = False
@@ -103,11 +103,11 @@ class Tally:
 
 
 class Worker:
-    """Works on one number after the other.
+    """Works on indices one after another.
 
     Args:
         settings: what to run.
-        at: told what is about to be done, for reports of a crash.
+        at: called with the next stage, for reports of a crash.
     """
 
     def __init__(self, settings: FuzzSettings, at: Callable[[str, str], None] = lambda stage, subject: None) -> None:
@@ -134,19 +134,19 @@ class Worker:
             subject.close()
 
     def draw(self, index: int, sow: Sequence[str] = ()) -> Sample | None:
-        """The sample of a number, of certain golden cases where some are named."""
+        """The sample of an index, with the given golden cases if there are any."""
         return sample(f"{self.settings.seed}/{index}", self.wishes, sow)
 
     def work(self, index: int, skip: tuple[str, ...] = (), sow: Sequence[str] = ()) -> Tally:
-        """Draw the model of a number and judge what each subject makes of it.
+        """Draw the model of an index and judge the result of each subject.
 
         Args:
-            index: the number.
+            index: the index.
             skip: subjects that crash on it.
             sow: golden cases that the model begins with.
         """
         if index % _COLLECTED == 0:
-            gc.collect()  # what optimizing keeps from the collector is more than it starts by itself for
+            gc.collect()  # the collector starts too rarely for what optimizing keeps alive
         tally = Tally()
         self.at("drawing", "")
         if self.turns is not None and not sow:
@@ -219,7 +219,7 @@ class Worker:
         return finding
 
     def _cause(self, alone: Sample, subject: Subject, verdict: Verdict) -> str:
-        """The pass that a fault comes from, or its message. A peer's passes that caused the like are asked first."""
+        """The pass that causes a fault, or the message. A peer's passes that caused similar faults are tried first."""
         self.at("localizing", subject.name)
         known = self.causes.setdefault((subject.name, verdict.kind, verdict.signature), [])
         if isinstance(subject, PeerSubject) and known:
@@ -234,12 +234,12 @@ class Worker:
 
 
 def attribute(drawn: Sample, outcome: Optimized, shown: dict[str, list[str]]) -> None:
-    """Add what passes did to the golden cases of theirs in which they did it.
+    """Assign what passes did to those of their golden cases in which they did it.
 
     Args:
         drawn: the model with its cases.
-        outcome: what was done.
-        shown: what each case showed.
+        outcome: the subject's outcome.
+        shown: what each case showed, which is extended.
     """
     done = [(rule, FIRES, names) for rule, names in outcome.places.items()]
     done += [(rule, reason, names) for (rule, reason), names in outcome.reasons.items()]
@@ -253,12 +253,12 @@ def attribute(drawn: Sample, outcome: Optimized, shown: dict[str, list[str]]) ->
 
 
 def digest(data: bytes) -> int:
-    """A number that differs where bytes do."""
+    """A 48-bit hash of bytes."""
     return int.from_bytes(hashlib.blake2b(data, digest_size=6).digest(), "big")
 
 
 def fails(candidate: Sample, subject: Subject, verdict: Verdict, cause: str = "") -> bool:
-    """Whether a candidate shows the same fault: the same verdict of the same optimizer, and of a peer's pass."""
+    """Whether a candidate shows the same fault: the same verdict for the same optimizer and the same pass of a peer."""
     try:
         judge = Judge(candidate)
     except NotUsableError:
@@ -276,7 +276,7 @@ def fails(candidate: Sample, subject: Subject, verdict: Verdict, cause: str = ""
 
 
 def serve(settings: FuzzSettings) -> None:
-    """Work on what is asked for, as a child process."""
+    """Serve requests as a child process."""
     worker = Worker(settings, lambda stage, subject: tell(stage=stage, subject=subject))
     tell(ready=True)
     try:

@@ -1,6 +1,6 @@
-"""Random quantized networks: of quantize and dequantize operators, of operators on integers, of dynamic scales.
+"""Random quantized networks: of quantize and dequantize operators, of integer operators, and of dynamic scales.
 
-With `exact` all scales are powers of two, so that floats and integers have to agree in every bit.
+With `exact` all scales are powers of two, so that float and integer computations must agree bit for bit.
 """
 
 from __future__ import annotations

@@ -13,14 +13,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 Shape = tuple[int, ...]
 Grown = tuple[onnx.ModelProto, dict[str, int]]
-"""A model, and sizes for its symbolic dimensions."""
+"""A model and sizes for its symbolic dimensions."""
 
 TYPES: dict[str, Any] = {"uint8": np.uint8, "int8": np.int8, "uint16": np.uint16, "int16": np.int16}
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """How integers stand for floats."""
+    """Quantization parameters: scale and zero point."""
 
     scale: np.ndarray
     zero: np.ndarray | None
@@ -28,7 +28,7 @@ class Parameters:
 
 
 class QuantizedBuilder:
-    """Grows a network; `values` are floats that were dequantized, or float inputs, with their shapes and parameters."""
+    """Grows a network; `values` are dequantized floats or float inputs, with their shapes and parameters."""
 
     def __init__(self, seed: int, exact: bool, opset: int | None = None) -> None:
         self.rng = random.Random(seed)
@@ -49,7 +49,7 @@ class QuantizedBuilder:
         return f"v{self.count}"
 
     def sometimes(self, chance: float = 0.5) -> bool:
-        """True in that part of all cases."""
+        """True with this probability."""
         return self.rng.random() < chance
 
     def const(self, array: Any) -> str:
@@ -59,7 +59,7 @@ class QuantizedBuilder:
         return name
 
     def op(self, op: str, inputs: Sequence[str], outputs: int = 1, **attrs: Any) -> str:
-        """An operator, with its domain before `::`; its first output."""
+        """An operator, with its domain before `::`; returns its first output."""
         names = [self.name() for _ in range(outputs)]
         while inputs and not inputs[-1]:
             inputs = inputs[:-1]
@@ -68,7 +68,7 @@ class QuantizedBuilder:
         return names[0]
 
     def input(self, shape: Shape, dtype: int = TensorProto.FLOAT) -> str:
-        """A graph input, whose first size may have a name."""
+        """A graph input, whose first dimension may be symbolic."""
         name = f"x{len(self.inputs)}"
         symbol = f"n{len(self.inputs)}"
         declared = [symbol if i == 0 and self.sometimes(0.2) else d for i, d in enumerate(shape)]
@@ -77,12 +77,12 @@ class QuantizedBuilder:
         return name
 
     def output(self, name: str, rank: int, dtype: int = TensorProto.FLOAT) -> None:
-        """Put a value out."""
+        """Make a value a graph output."""
         if name not in {o.name for o in self.outputs} | {i.name for i in self.inputs}:
             self.outputs.append(helper.make_tensor_value_info(name, dtype, [None] * rank))
 
     def grow(self, kinds: Sequence[Callable[[Self], None]], steps: int, attempts: int) -> None:
-        """Add values of any of these kinds: so many more, or what so many attempts for each of them give."""
+        """Add up to `steps` values of these kinds, in at most `steps * attempts` attempts."""
         most = len(self.values) + steps
         for _ in range(steps * attempts):
             if len(self.values) >= most:
@@ -90,14 +90,14 @@ class QuantizedBuilder:
             self.rng.choice(kinds)(self)
 
     def numbers(self, shape: Shape, low: int, high: int, dtype: Any) -> np.ndarray:
-        """Integers of a range, in any element type."""
+        """Random integers in a range, in any element type."""
         drawn = [self.rng.randint(low, high) for _ in range(int(np.prod(shape)))]
         return np.array(drawn, dtype).reshape(shape)
 
     # Parameters
 
     def scale(self, count: int = 0) -> np.ndarray:
-        """One scale in one of the forms that readers take, or one for each of `count`."""
+        """One scale, as a scalar or of shape (1,), or `count` of them."""
         drawn = [
             2.0 ** -self.rng.randint(2, 6)
             if self.exact
@@ -109,7 +109,7 @@ class QuantizedBuilder:
         return np.array(drawn, np.float32).reshape((count,) if count else self.rng.choice([(), (1,)]))
 
     def parameters(self, same: Parameters | None = None) -> Parameters:
-        """Those of an activation; sometimes equal to those of its operand."""
+        """Parameters of an activation; sometimes those of its operand."""
         if same is not None and self.sometimes(0.45):
             return same
         dtype = "int8" if self.signed != self.sometimes(0.05) else "uint8"
@@ -119,13 +119,13 @@ class QuantizedBuilder:
         if dtype == "uint8" and self.sometimes(0.15):
             return Parameters(scale, None, dtype)
         info = np.iinfo(TYPES[dtype])
-        # With an odd zero point kernels round halves to the other side, being even only together with it.
+        # With an odd zero point kernels round ties the other way: they are even only together with it.
         top = info.max - 1 if self.exact else info.max
         zero = self.rng.choice([0, info.min, top, (info.min + info.max + 1) // 2, info.min + 100])
         return Parameters(scale, np.array(zero, TYPES[dtype]).reshape(scale.shape), dtype)
 
     def unlike(self, same: Parameters | None) -> Parameters | None:
-        """What an average may share with its operand: with one scale for both, means may lie between two integers."""
+        """Parameters that an average may share with its operand: with equal scales, a mean may be a tie."""
         return same if self.exact else None
 
     def quantize(self, x: str, p: Parameters, axis: int | None = None) -> str:
@@ -142,7 +142,7 @@ class QuantizedBuilder:
         return {} if axis is None or self.opset < 13 or p.scale.shape in ((), (1,)) else {"axis": axis}
 
     def finish(self, x: str, shape: Shape, same: Parameters | None = None) -> None:
-        """Quantize and dequantize what an operator gave, or leave it."""
+        """Quantize and dequantize the result of an operator, or leave it."""
         if self.sometimes(0.08):
             self.values.append((x, shape, None))
             return
@@ -170,7 +170,7 @@ class QuantizedBuilder:
             middle = 0 if dtype is np.int8 and self.sometimes(0.8) else 3 if dtype is np.int8 else 120
             zero = np.full(scale.shape, middle, dtype)
         p = Parameters(scale, zero, dtype.__name__)
-        if self.sometimes(0.2) and not (dtype is np.int8 and zero is None):  # the integers of training aware of them
+        if self.sometimes(0.2) and not (dtype is np.int8 and zero is None):  # as in quantization-aware training
             steps = self.numbers(shape, -60, 60, np.float32)
             wide = scale.reshape([-1 if a == axis else 1 for a in range(len(shape))]) if each else scale.reshape(-1)[:1]
             q = self.quantize(self.const((steps * wide).astype(np.float32)), p, axis)
@@ -180,7 +180,7 @@ class QuantizedBuilder:
         return self.dequantize(q, p, axis), scale
 
     def bias(self, count: int, x: Parameters | None, weights: np.ndarray) -> str:
-        """In units of the products, in others, float, or left out."""
+        """A bias: quantized with the scale of the products or another one, float, or left out."""
         kind = self.rng.randrange(5)
         if kind == 0:
             return ""
@@ -197,7 +197,7 @@ class QuantizedBuilder:
 
 
 def model(b: QuantizedBuilder) -> Grown:
-    """What was built, and the sizes of its symbolic dimensions."""
+    """The built model, and the sizes of its symbolic dimensions."""
     imports = [helper.make_opsetid("", b.opset)]
     if any(node.domain == "com.microsoft" for node in b.nodes):
         imports.append(helper.make_opsetid("com.microsoft", 1))

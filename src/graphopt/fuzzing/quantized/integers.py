@@ -1,4 +1,4 @@
-"""Grown networks of operators on integers, and of scales found at run time."""
+"""Random networks of integer operators, and of operators with dynamic scales."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Integers(QuantizedBuilder):
     """Grows a network whose `values` are integers."""
 
     def of(self, scalars: bool = True) -> Parameters:
-        """Parameters of bytes, as operators demand them: both there."""
+        """Eight-bit parameters with both scale and zero point, which the operators demand."""
         dtype = "int8" if self.signed else "uint8"
         scale = np.abs(self.scale())
         scale = scale.reshape(()) if scalars else scale
@@ -26,13 +26,13 @@ class Integers(QuantizedBuilder):
         return Parameters(scale, np.array(zero, dtype).reshape(scale.shape), dtype)
 
     def read(self, x: str, p: Parameters, scalars: bool = True) -> list[str]:
-        """A value with its scale and zero point, as operands."""
+        """A value, its scale and its zero point, as operands."""
         assert p.zero is not None
         form = () if scalars else p.scale.shape
         return [x, self.const(p.scale.reshape(form)), self.const(p.zero.reshape(form))]
 
     def weights(self, shape: Shape, axis: int, alike: bool = False) -> list[str]:
-        """A constant weight with its parameters; `alike` makes these one shape."""
+        """A constant weight with its parameters; `alike` gives scale and zero point the same shape."""
         dtype = np.int8 if self.signed or self.sometimes(0.7) else np.uint8
         low, high = (-64, 64) if dtype is np.int8 else (0, 255)
         scale = self.scale(shape[axis] if self.sometimes() else 0)
@@ -51,7 +51,7 @@ class Integers(QuantizedBuilder):
 
 
 def convolution(b: Integers) -> None:
-    """A quantized convolution, with channels last now and then."""
+    """A quantized convolution, sometimes with channels last."""
     x, shape, p = b.chosen(4)
     if len(shape) != 4:
         return
@@ -87,7 +87,7 @@ def product(b: Integers) -> None:
 
 
 def whole_sums(b: Integers) -> None:
-    """A convolution or a product whose sums stay integers, of images with or without a sign."""
+    """A convolution or a matrix product with an integer result, of signed or unsigned operands."""
     x, shape, p = b.chosen()
     assert p.zero is not None
     made, size = b.rng.choice([1, 3, 8]), b.rng.choice([1, 3])
@@ -115,7 +115,7 @@ def binary(b: Integers) -> None:
 
 
 def concat(b: Integers) -> None:
-    """Two values one behind the other."""
+    """The concatenation of two values."""
     x, shape, p = b.chosen()
     y, _, q = b.rng.choice([(x, shape, p), *[v for v in b.values[-6:] if v[1] == shape]])
     axis, after = b.rng.randrange(len(shape)), b.of()
@@ -144,7 +144,7 @@ def unary(b: Integers) -> None:
 
 
 def pool(b: Integers) -> None:
-    """A pool of bytes."""
+    """A pool of eight-bit integers."""
     x, shape, p = b.chosen(4)
     if len(shape) != 4 or min(shape[2:]) < 2:
         return
@@ -164,7 +164,7 @@ def pool(b: Integers) -> None:
 
 
 def movement(b: Integers) -> None:
-    """What moves or bounds bytes."""
+    """An operator that moves or clips eight-bit integers."""
     x, shape, p = b.chosen()
     rank, kind = len(shape), b.rng.randrange(4)
     if kind < 2:
@@ -198,7 +198,7 @@ def random_operators(seed: int, exact: bool, steps: int = 7) -> Grown:
 
     Args:
         seed: the seed.
-        exact: whether floats and integers have to give the same bits.
+        exact: whether float and integer computations must agree bit for bit.
         steps: how many values it computes.
     """
     b = Integers(seed, exact)
@@ -232,7 +232,7 @@ def _quantized_at_run_time(b: QuantizedBuilder, x: str) -> list[str]:
 
 
 def _weight(b: QuantizedBuilder, shape: Shape, columns: int) -> tuple[list[str], int]:
-    """Bytes, a zero point or none, and how many scales."""
+    """An eight-bit weight, an optional zero point, and the number of scales."""
     dtype: Any = b.rng.choice([np.int8, np.uint8])
     low, high = (-128, 127) if dtype is np.int8 else (0, 255)
     count = columns if b.sometimes() else 0
@@ -243,7 +243,7 @@ def _weight(b: QuantizedBuilder, shape: Shape, columns: int) -> tuple[list[str],
 
 
 def dynamic_product(b: QuantizedBuilder) -> None:
-    """A product of what is quantized when it runs."""
+    """A product of a dynamically quantized operand."""
     x, shape, _ = b.pick()
     if len(shape) < 2:
         return
@@ -264,7 +264,7 @@ def dynamic_product(b: QuantizedBuilder) -> None:
 
 
 def dynamic_convolution(b: QuantizedBuilder) -> None:
-    """A convolution of what is quantized when it runs."""
+    """A convolution of a dynamically quantized operand."""
     x, shape, _ = b.pick(4)
     if len(shape) != 4:
         return
@@ -280,7 +280,7 @@ def dynamic_convolution(b: QuantizedBuilder) -> None:
 
 
 def between(b: QuantizedBuilder) -> None:
-    """A float operator between such."""
+    """A float operator between dynamically quantized ones."""
     x, shape, _ = b.pick()
     kind = b.rng.randrange(4)
     if kind == 0:

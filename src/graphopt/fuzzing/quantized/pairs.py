@@ -1,7 +1,7 @@
-"""Grown quantized networks of quantize and dequantize operators.
+"""Random quantized networks of quantize and dequantize operators.
 
-With `exact` all scales are powers of two and all operators are exact on what they give: every sum and product fits into
-a float, so that floats and integers have to agree in every bit. Otherwise scales are any numbers.
+With `exact` all scales are powers of two and all operators are exact on their operands: every sum and product fits
+into a float, so that float and integer computations must agree bit for bit. Otherwise scales are arbitrary.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from graphopt.fuzzing.quantized.growing import TYPES, Grown, Parameters, Quantiz
 
 
 def convolution(b: QuantizedBuilder) -> None:
-    """A convolution of one or two dimensions, in groups or not."""
+    """A convolution with one or two spatial axes, grouped or not."""
     x, shape, p = b.pick(4)
     if len(shape) not in (3, 4):
         return
@@ -45,7 +45,7 @@ def follow(b: QuantizedBuilder, y: str, shape: Shape) -> None:
 
 
 def clipped(b: QuantizedBuilder, x: str, low: float, high: float) -> str:
-    """Bounds in the form of the opset."""
+    """`Clip` in the form of the opset."""
     if b.opset < 11:
         return b.op("Clip", [x], min=low, max=high)
     return b.op("Clip", [x, b.const(np.float32(low)), b.const(np.float32(high))])
@@ -66,7 +66,7 @@ def gemm(b: QuantizedBuilder, of: tuple[str, Shape, Parameters | None] | None = 
 
 
 def head(b: QuantizedBuilder) -> None:
-    """What classifies an image at the end: its channels, or all of it, as a row."""
+    """The classifier of an image: a product with its pooled channels, or with all its elements, as a row."""
     x, shape, p = b.pick(4)
     if len(shape) != 4 or int(np.prod(shape[1:])) > 128:
         return
@@ -80,7 +80,7 @@ def head(b: QuantizedBuilder) -> None:
 
 
 def matmul(b: QuantizedBuilder) -> None:
-    """A product, with a constant or with the value itself transposed."""
+    """A matrix product with a constant, or of the value with its own transpose."""
     x, shape, _ = b.pick()
     if len(shape) < 2:
         return
@@ -120,7 +120,7 @@ def binary(b: QuantizedBuilder) -> None:
 
 
 def where(b: QuantizedBuilder) -> None:
-    """A choice between two values by a constant condition."""
+    """`Where` with a constant condition."""
     x, shape, p = b.pick()
     same = [v for v in b.values[-6:] if v[1] == shape]
     condition = b.const(np.array([b.sometimes() for _ in range(shape[-1])]))
@@ -128,7 +128,7 @@ def where(b: QuantizedBuilder) -> None:
 
 
 def concat(b: QuantizedBuilder) -> None:
-    """Some values one behind the other."""
+    """The concatenation of some values."""
     x, shape, p = b.pick()
     axis = b.rng.randrange(len(shape))
     like = [
@@ -213,7 +213,7 @@ def reshape(b: QuantizedBuilder) -> None:
 
 
 def unsqueeze(b: QuantizedBuilder) -> None:
-    """One more axis."""
+    """An inserted axis."""
     x, shape, p = b.pick()
     if len(shape) < 4:
         lists: dict[str, Any] = {"axes": [1]} if b.opset < 13 else {}
@@ -222,7 +222,7 @@ def unsqueeze(b: QuantizedBuilder) -> None:
 
 
 def split(b: QuantizedBuilder) -> None:
-    """Two halves."""
+    """A split into halves."""
     x, shape, p = b.pick()
     axis = b.rng.randrange(len(shape))
     if shape[axis] % 2 == 0:
@@ -233,7 +233,7 @@ def split(b: QuantizedBuilder) -> None:
 
 
 def part(b: QuantizedBuilder) -> None:
-    """Some of an axis, by `Slice` or `Gather`."""
+    """A part of an axis, by `Slice` or `Gather`."""
     x, shape, p = b.pick()
     axis = b.rng.randrange(len(shape))
     if b.sometimes():
@@ -246,7 +246,7 @@ def part(b: QuantizedBuilder) -> None:
 
 
 def larger(b: QuantizedBuilder) -> None:
-    """More of the same: padded, resized, tiled or expanded."""
+    """An enlarged value: padded, resized, tiled or expanded."""
     x, shape, p = b.pick()
     kind = b.rng.choice(["Pad", "Resize", "Tile", "Expand"])
     if kind == "Pad" and len(shape) == 4:
@@ -270,7 +270,7 @@ def larger(b: QuantizedBuilder) -> None:
 
 
 def reduction(b: QuantizedBuilder) -> None:
-    """A reduction or the position of an extreme."""
+    """A reduction, or the position of an extreme."""
     x, shape, p = b.pick()
     axis = b.rng.randrange(len(shape))
     keep = b.rng.randrange(2) if len(shape) > 2 else 1
@@ -300,7 +300,7 @@ def mean(b: QuantizedBuilder) -> None:
 
 
 def residual(b: QuantizedBuilder) -> None:
-    """A convolution and a way past it."""
+    """A convolution with a residual connection."""
     x, shape, p = b.pick(4)
     if len(shape) != 4:
         return
@@ -355,7 +355,7 @@ def random_qdq(seed: int, exact: bool, steps: int = 6) -> Grown:
 
     Args:
         seed: the seed.
-        exact: whether floats and integers have to give the same bits.
+        exact: whether float and integer computations must agree bit for bit.
         steps: how many values it computes.
     """
     b = QuantizedBuilder(seed, exact)
@@ -369,7 +369,7 @@ def random_qdq(seed: int, exact: bool, steps: int = 6) -> Grown:
 
 
 def random_single(seed: int) -> Grown:
-    """One operator on quantized values, whose result is quantized; any scales, equal seeds give equal models.
+    """One operator on quantized values with a quantized result; arbitrary scales. Equal seeds give equal models.
 
     Args:
         seed: the seed.
