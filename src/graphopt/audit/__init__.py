@@ -1,4 +1,4 @@
-"""Comparing optimizers: on a model, pass by pass, and event by event; finding faults; measuring where time goes."""
+"""Compares optimizers on a model, pass by pass and rewrite by rewrite; finds faults; measures where time goes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The process that measures: all variants of a model as sessions of one process, run in interleaved rounds.
+"""The measuring process: all variants of a model are sessions of one process, run in interleaved rounds.
 
-A noisy minute hits all variants alike, the order changes from round to round, and a session runs once untimed before
-each timed burst, because those before it pushed its weights out of the cache.
+A noisy minute affects all variants alike, the order changes from round to round, and each session runs once untimed
+before its timed burst, because the sessions before it evicted its weights from the cache.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BURST_MS = 8.0
 _LONGEST_BURST = 50
 _TRIES = 5
 _TRYING = 0.2
-"""Seconds after which no further try is made to find out how long a run takes: of slow models one run is a burst."""
+"""Seconds after which no further trial is made to estimate the time of a run: for slow models one run is a burst."""
 _SMALLEST = 1e-30
 
 
@@ -31,7 +31,7 @@ class Variant:
     """A model file and how to run it.
 
     Attributes:
-        name: how reports call it.
+        name: its name in reports.
         path: the file.
         runtime: ONNX Runtime's level: `none`, `basic`, `extended`, `layout` or `all`.
         config: session configuration entries.
@@ -45,7 +45,7 @@ class Variant:
 
 @dataclass(slots=True)
 class Job:
-    """What to measure.
+    """A measurement to make.
 
     Attributes:
         variants: what to run; the first one's outputs are the reference for errors.
@@ -53,8 +53,8 @@ class Job:
         feed: the inputs.
         threads: intra-op thread counts.
         budget: seconds for the rounds of one thread count.
-        rounds: rounds of one thread count; by the budget when None.
-        starts: how often each session is started; 0 leaves that out.
+        rounds: rounds of one thread count; by the budget if None.
+        starts: how often each session is started; 0 for no such measurement.
         together: whether all sessions fit into memory at once.
     """
 
@@ -69,7 +69,7 @@ class Job:
 
 
 def open_variant(variant: Variant, threads: int, *, save_as: str = "", **settings: Any) -> Any:
-    """A session of a variant; sessions take turns."""
+    """A session of a variant; uses of sessions alternate."""
     config = {**ALONE, **variant.config, **(weights_beside(f"{Path(save_as).name}.data") if save_as else {})}
     return open_session(
         variant.path, level=variant.runtime, threads=threads, config=config, save_as=save_as, **settings
@@ -77,7 +77,7 @@ def open_variant(variant: Variant, threads: int, *, save_as: str = "", **setting
 
 
 class Bench:
-    """Measures the variants of one job, leaving out those that do not load or run."""
+    """Measures the variants of one job; skips those that do not load or run."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -135,10 +135,10 @@ class Bench:
         return times
 
     def _burst(self, session: Any) -> int:
-        """How many runs of a session make a burst, by the fastest of some tries.
+        """The number of runs in a burst of a session, by the fastest of some trials.
 
-        A try that other work interrupts looks long. By it alone one of two equal models would get shorter bursts, which
-        are interrupted less often, and would seem to be several times as fast.
+        An interrupted trial looks long. With a single trial one of two equal models could get shorter bursts, which are
+        interrupted less often, and seem several times as fast.
         """
         fastest, stop = float("inf"), time.perf_counter() + _TRYING
         for _ in range(_TRIES):
@@ -157,7 +157,7 @@ class Bench:
         return (time.perf_counter() - start) / runs * 1e3
 
     def _starts(self) -> dict[str, list[float]]:
-        """Milliseconds until a session is ready, one thread."""
+        """Milliseconds until a session is ready, with one thread."""
         times: dict[str, list[float]] = {variant.name: [] for variant in self.variants}
         order = list(self.variants)
         shuffle = random.Random(1)
@@ -173,9 +173,9 @@ class Bench:
 
 
 def largest_error(expected: Sequence[Any], actual: Sequence[Any]) -> tuple[float, float]:
-    """Largest absolute error over all outputs, and largest error relative to an output's range.
+    """Largest absolute error over all outputs, and largest error relative to the range of its output.
 
-    Infinite where a shape, a length, a NaN or an infinity differs.
+    Infinite if a shape, a length, a NaN or an infinity differs.
     """
     from graphopt.verify.structure import leaves
 
@@ -203,7 +203,7 @@ def _error(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> tuple[float, flo
     if not np.array_equal(wide_a[~finite], wide_b[~finite], equal_nan=True):
         return infinite, infinite
     apart = float(np.abs(wide_a[finite] - wide_b[finite]).max(initial=0.0))
-    if not apart and a.dtype.kind in "iu":  # of large integers neighbours are one number in floats
+    if not apart and a.dtype.kind in "iu":  # large neighbouring integers round to the same float
         from graphopt.verify.numerics import largest_distance
 
         apart = largest_distance(a, b) if a.size else 0.0
@@ -218,5 +218,5 @@ def _line(error: BaseException) -> str:
 
 
 def run(job: Job) -> None:
-    """Do a job, and tell of it."""
+    """Do a job, and send the results."""
     Bench(job).run()

@@ -1,4 +1,4 @@
-"""Finding the one rewrite that makes a model compute something else, and the smallest model that shows it."""
+"""Finds the one rewrite that makes a model compute something else, and the smallest model that shows it."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, float], None]
 Judge = Callable[[onnx.ModelProto, onnx.ModelProto], Report]
-"""Compares an original and a result."""
+"""Compares an original with a result."""
 
 _STEPS = 4
-"""How far around the replaced nodes a reproduction may reach before all they depend on is taken."""
+"""How many steps around the replaced nodes a cut may reach; the next larger one has all nodes that they depend on."""
 
 
 @dataclass(slots=True)
 class Fault(Shown):
-    """The step that makes a result differ.
+    """The step from which on a result differs.
 
     Attributes:
-        tool: whose step it is.
+        tool: the tool that made the step.
         step: name of the pass.
-        number: its place among all steps, from 1; `of` is how many there were.
-        of: number of steps.
-        event: graphopt's event, in words; for other tools what the step changed.
-        report: the oracle on the model before and after that step alone.
-        reproduction: the smallest model found that shows it, None when even the whole one does not (the step is
-            only wrong together with others).
+        number: its position among all steps, from 1.
+        of: the number of steps.
+        event: graphopt's event in words; for other tools the changes of the step.
+        report: the oracle's report on the model before and after this step alone.
+        reproduction: the smallest model found that shows it; None if even the whole model does not (the step is only
+            wrong together with others).
         nodes: number of nodes of the reproduction, in all graphs and functions.
-        tests: how many comparisons it took.
-        broken: whether the step gave no result at all; `report` is then on the model before it alone.
+        tests: the number of comparisons made.
+        broken: whether the step gave no result; `report` is then only on the model before it.
     """
 
     tool: str
@@ -67,7 +67,7 @@ class Fault(Shown):
         yield from self.parts()
 
     def parts(self) -> Iterator[Any]:
-        """What is printed, line by line."""
+        """The printed parts, line by line."""
         from rich.text import Text
 
         yield Text(str(self), style="bold red")
@@ -83,14 +83,14 @@ class Fault(Shown):
 
 @dataclass(slots=True)
 class Oracle:
-    """Judges results, and counts how often.
+    """Judges results and counts the comparisons.
 
     Attributes:
         numerics: tolerance.
         seed: seed of the inputs.
         dims: sizes of symbolic dimensions.
         feed: the user's own inputs of the whole model.
-        timeout: seconds for one comparison, which is then made in a process of its own.
+        timeout: seconds for one comparison, which then runs in a separate process.
         tests: comparisons so far.
     """
 
@@ -102,9 +102,9 @@ class Oracle:
     tests: int = 0
 
     def __call__(self, original: onnx.ModelProto, result: onnx.ModelProto) -> Report:
-        """The oracle's report; an interface that changed does not count, only numbers do."""
+        """The oracle's report; it only concerns numbers, not changes of the interface."""
         self.tests += 1
-        # A part of the model may have other inputs than it, and not all of its dimensions.
+        # A part of the model may have other inputs than the whole, and only some of its dimensions.
         needed, known = {spec.name for spec in interface_of(original).inputs}, symbols(original)
         fits = self.feed is not None and needed <= self.feed.keys()
         return compare(
@@ -114,7 +114,7 @@ class Oracle:
 
 
 def first_bad(count: int, bad: Callable[[int], bool]) -> int:
-    """The smallest number of steps, from 1 to `count`, after which the result is bad; `bad(count)` is known to hold."""
+    """The smallest n from 1 to `count` with a bad result after n steps; `bad(count)` is known to hold."""
     low, high = 0, count
     while high - low > 1:
         middle = (low + high) // 2
@@ -130,23 +130,23 @@ def bisect(
     seed: int = 0, dims: Mapping[str, int] | None = None, feed: Feed | None = None, timeout: float | None = None,
     progress: Progress = lambda what, part: None,
 ) -> Fault | None:  # fmt: skip
-    """Find the rewrite of graphopt's that makes a model's result differ.
+    """Find the rewrite of graphopt that makes a model's result differ.
 
-    The run is replayed up to a number of rewrites, and that number is halved in on. Runs are deterministic, so the
-    first n rewrites are always the same.
+    The run is replayed up to a number of rewrites, which is found by bisection. Runs are deterministic, so the first n
+    rewrites are always the same.
 
     Args:
         source: the model.
-        manager: the passes; level basic when None.
+        manager: the passes; level basic if None.
         numerics: how exact the results must be.
         seed: seed of the generated inputs.
         dims: sizes of symbolic dimensions.
-        feed: inputs of the user's own, on which the difference shows.
-        timeout: seconds for each comparison; None for as long as it takes.
-        progress: told how far things are.
+        feed: the user's own inputs, on which the difference shows.
+        timeout: seconds for each comparison; None for no limit.
+        progress: callback that receives the progress.
 
     Returns:
-        The fault, or None when the results agree.
+        The fault, or None if the results agree.
 
     Raises:
         ModelError: the model cannot be read.
@@ -181,15 +181,15 @@ def bisect(
 
 
 def nodes_of(model: onnx.ModelProto) -> int:
-    """How many nodes a model has, in all graphs and functions."""
+    """The number of nodes of a model, in all graphs and functions."""
     return sum(1 for _ in nodes(model))
 
 
 def compared(report: Report) -> Report:
-    """The report of a comparison that says something.
+    """The report of a comparison, if it is conclusive.
 
     Raises:
-        ModelError: it says nothing, since neither the runtime nor the reference can run the model.
+        ModelError: it is inconclusive, since neither the runtime nor the reference can run the model.
     """
     if report.status == "inconclusive":
         raise ModelError(f"the result cannot be compared with the original: {report.summary()}")
@@ -207,18 +207,18 @@ def reproduce(
 
     Args:
         model: the model before the step.
-        names: values computed where the step takes place.
+        names: values computed at the place of the step.
         step: the optimization.
         judge: the oracle.
 
     Returns:
-        The cut and the oracle's report on it, None when not even the whole model shows a difference.
+        The cut and the oracle's report on it; None if even the whole model shows no difference.
     """
     for candidate in _cuts(model, names):
         try:
             report = judge(candidate, step(candidate))
         except GraphoptError:
-            continue  # the cut cannot be run, or the step does not take it
+            continue  # the cut cannot be run, or the step rejects it
         if _differs(report):
             return candidate, report
     return None

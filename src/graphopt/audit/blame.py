@@ -1,4 +1,4 @@
-"""Finding the pass of a peer that makes a model compute something else."""
+"""Finds the pass of a peer that makes a model compute something else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from graphopt.verify import Feed
 from graphopt.verify.interface import taken
 
 _ROUNDS = 2
-"""How often the list of passes is gone through: later passes can make work for earlier ones."""
+"""How often the list of passes is repeated: later passes can enable earlier ones."""
 
 
 def blame(
@@ -29,26 +29,26 @@ def blame(
 ) -> Fault | None:  # fmt: skip
     """Find the pass of a peer (for ONNX Runtime: the transformer or rule) that makes a model's result differ.
 
-    The peer's passes are run one at a time, on what those before it left, in a process that starts anew when one
-    crashes or hangs.
+    The peer's passes are run one at a time, each on the result of the previous ones, in a process that is restarted
+    after a crash or hang.
 
     Args:
         source: the model.
         peer: name of the peer.
-        only: the passes under suspicion, in the order to run; all that it runs by itself when empty.
+        only: the suspected passes, in the order to run; all that it runs by default if empty.
         numerics: how exact the results must be.
         seed: seed of the generated inputs.
         dims: sizes of symbolic dimensions.
-        feed: inputs of the user's own, on which the difference shows.
+        feed: the user's own inputs, on which the difference shows.
         timeout: seconds for each run of the peer and each comparison.
-        progress: told how far things are.
+        progress: callback that receives the progress.
 
     Returns:
-        The fault, or None when the passes, one after the other, change no result.
+        The fault, or None if the passes, run in sequence, change no result.
 
     Raises:
         ModelError: the model cannot be read, or the peer cannot read it.
-        UsageError: there is no such peer or pass, it is not installed, or it has no single passes.
+        UsageError: there is no such peer or pass, it is not installed, or it cannot run single passes.
     """
     optimizer = by_name(peer)
     optimizer.check_passes(only)
@@ -71,7 +71,7 @@ def blame(
 
 
 class _Chain:
-    """A peer's passes, one after the other."""
+    """A peer's passes in sequence."""
 
     def __init__(self, folder: Path, server: PassServer, timeout: float, progress: Progress) -> None:
         self.folder, self.server, self.timeout, self.progress = folder, server, timeout, progress
@@ -81,7 +81,7 @@ class _Chain:
         self.only: tuple[str, ...] = ()
 
     def run(self, original: onnx.ModelProto) -> list[tuple[str, Path]]:
-        """The passes that changed anything, with the file that each left; the last one's may be missing (`broken`)."""
+        """The passes that changed anything, each with its file; the file of the last may be missing (`broken`)."""
         given = self.folder / "given.onnx"
         onnx.save(original, given)
         result = self.server.run_pass(given, self.start, NOTHING, timeout=self.timeout)
@@ -107,7 +107,7 @@ class _Chain:
         return steps
 
     def step(self, name: str, model: onnx.ModelProto) -> onnx.ModelProto:
-        """One pass on a model in memory."""
+        """Run one pass on a model in memory."""
         before, after = self.folder / "part.onnx", self.folder / "part-after.onnx"
         onnx.save(model, before)
         result = self.server.run_pass(before, after, name, timeout=self.timeout)
@@ -136,7 +136,7 @@ def _fault(chain: _Chain, steps: list[tuple[str, Path]], number: int, oracle: Or
 
 
 def _places(found: Diff) -> set[str]:
-    """Names of the values computed where a step changed anything."""
+    """Names of the values computed at the places that a step changed."""
     lines = [*found.removed, *(change.before for change in found.changed)]
     return {name.strip() for line in lines for name in line.partition(" = ")[0].split(",")}
 

@@ -1,4 +1,4 @@
-"""Models of a repository held against a report of the past: what must not get worse, judged."""
+"""Checks the models of a repository against an earlier report, for anything that must not get worse."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 _TIE = 3.0
-"""Percent by which a model may be slower where nothing else is said: less cannot be told from noise."""
+"""Percent by which a model may be slower by default: a smaller difference is noise."""
 
 KINDS = ("numerics", "nodes", "bytes", "slower")
 
 
 @dataclass(frozen=True, slots=True)
 class FailOn:
-    """What a check fails on.
+    """The conditions on which a check fails.
 
     Attributes:
-        numerics: a result that is not shown to agree with the original.
-        nodes: more nodes than in the baseline.
-        size: a larger file than in the baseline.
-        slower: percent of the speed-up that may be lost against the baseline; None for no matter how many.
+        numerics: a result is not shown to agree with the original.
+        nodes: a result has more nodes than in the baseline.
+        size: a file is larger than in the baseline.
+        slower: percent of the speed-up that may be lost against the baseline; None for no limit.
     """
 
     numerics: bool = False
@@ -49,15 +49,15 @@ class FailOn:
 
     @property
     def of_the_past(self) -> bool:
-        """Whether it takes a baseline to judge some of it."""
+        """Whether some condition requires a baseline."""
         return self.nodes or self.size or self.slower is not None
 
     @classmethod
     def parse(cls, text: str) -> FailOn:
-        """Read text like `slower=3%,nodes,numerics`.
+        """Parse text like `slower=3%,nodes,numerics`.
 
         Raises:
-            UsageError: it names something else.
+            UsageError: it names another condition.
         """
         found: dict[str, float] = {}
         for part in filter(None, map(str.strip, text.split(","))):
@@ -68,7 +68,7 @@ class FailOn:
                 percent = float(amount.removesuffix("%")) if equals else _TIE
             except ValueError:
                 percent = math.nan
-            if not 0 <= percent < math.inf:  # nor is NaN
+            if not 0 <= percent < math.inf:  # also rejects NaN
                 raise UsageError(f"--fail-on {part!r}: expected percent, like slower=3%")
             found[kind] = percent
         if not found:
@@ -78,13 +78,13 @@ class FailOn:
 
 @dataclass(frozen=True, slots=True)
 class CheckedItem:
-    """One thing that was looked at.
+    """One checked property.
 
     Attributes:
         model: the model.
         kind: one of `KINDS`.
-        ok: whether it is as good as it has to be.
-        text: what was found.
+        ok: whether the condition holds.
+        text: the finding.
     """
 
     model: str
@@ -95,12 +95,12 @@ class CheckedItem:
 
 @dataclass(slots=True)
 class Check(Shown):
-    """Models, each held against what it was.
+    """The results for all models.
 
     Attributes:
-        findings: what was looked at.
-        audits: what was measured, by the model's name; the next baseline.
-        notes: what could not be compared, and why.
+        findings: the checked properties.
+        audits: the measurements, by the model's name; the next baseline.
+        notes: what could not be compared, with the reason.
     """
 
     findings: list[CheckedItem]
@@ -113,12 +113,12 @@ class Check(Shown):
         return all(finding.ok for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data: also the form of a baseline."""
+        """As plain data, which is also the form of a baseline."""
         findings = [asdict(each) for each in self.findings]
         return {"schema": SCHEMA, "ok": self.ok, "findings": findings, "notes": self.notes, "models": self.audits}
 
     def to_markdown(self) -> str:
-        """As a summary for a build's page."""
+        """As a summary for the page of a build."""
         lines = [f"### graphopt check: {self._verdict()}", "", "| | model | what | |", "|---|---|---|---|"]
         for each in self.findings:
             mark = "✅" if each.ok else "❌"
@@ -133,7 +133,7 @@ class Check(Shown):
             case = ElementTree.SubElement(suite, "testcase", classname=printable(each.model), name=each.kind)
             if not each.ok:
                 ElementTree.SubElement(case, "failure", message=printable(each.text))
-        # As text it would be declared to be in the encoding of the locale; the file is UTF-8.
+        # A decoded string would declare the locale's encoding; the file is UTF-8.
         written: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
         return written.decode() + "\n"
 
@@ -164,25 +164,25 @@ def check(
     dims: Mapping[str, int] | None = None, data: str | Path | None = None, seed: int = 0, timeout: float = 300.0,
     progress: Progress = lambda what, part: None,
 ) -> Check:  # fmt: skip
-    """Optimize models and see whether anything got worse.
+    """Optimize models and check whether anything got worse.
 
     Args:
         models: the files.
-        conditions: what counts as worse.
+        conditions: the conditions on which it fails.
         manager: the passes.
-        baseline: what `read_baseline` gave; without one only numerics can be judged.
-        threads: thread counts to time at, where times matter.
-        rounds: rounds of timing; as many as fit into `budget` when None.
+        baseline: the result of `read_baseline`; without it only numerics can be checked.
+        threads: thread counts to time at, if times are checked.
+        rounds: rounds of timing; as many as fit into `budget` if None.
         budget: seconds of timing for each model.
         shapes: shapes of inputs.
         dims: sizes of symbolic dimensions.
-        data: an `.npz` file with inputs of your own, by name.
+        data: an `.npz` file with the user's own inputs, by name.
         seed: seed of generated inputs.
-        timeout: seconds that one run of the optimizer or the oracle may take.
-        progress: told how far things are.
+        timeout: seconds for one run of the optimizer or the oracle.
+        progress: callback that receives the progress.
 
     Raises:
-        ModelError: the only model cannot be read, or the runtime cannot run it; of several that one counts as failed.
+        ModelError: the only model cannot be read or run; one of several is counted as failed instead.
         UsageError: the baseline is of another level, or has no times on that many threads.
     """
     found = Check([], {}, [])
@@ -202,7 +202,7 @@ def check(
         except ModelError as error:
             if len(models) == 1:
                 raise
-            # The others are judged all the same.
+            # The other models are checked anyway.
             found.findings.append(CheckedItem(name, "numerics", False, str(error)))
             continue
         found.audits[name] = report.to_dict()
@@ -221,7 +221,7 @@ def _name(path: str) -> str:
 
 
 def _check_baseline(name: str, past: Mapping[str, Any] | None, row_name: str, threads: Sequence[int]) -> None:
-    """See that what a baseline says of a model, if it knows it at all, is what it is to be held against."""
+    """Check that the baseline of a model, if there is one, is comparable."""
     if past is None:
         return
     known = [row["name"] for row in past["rows"]]
@@ -238,7 +238,7 @@ def _check_baseline(name: str, past: Mapping[str, Any] | None, row_name: str, th
 
 
 def _forget_times(report: dict[str, Any]) -> None:
-    """Leave out what one round, made only to see that the model runs, seemed to take."""
+    """Drop the times of the single round that only checks that the model runs."""
     for row in report["rows"]:
         row["speedup"] = {}
 
@@ -268,13 +268,13 @@ def _judge(
 
 
 def _slower(name: str, row: Row, before: Mapping[str, Any], percent: float) -> list[CheckedItem]:
-    """Times of other days and machines say nothing; what was gained over the same model unoptimized does."""
-    if not row.speedup:  # it did not run: nothing that was asked for goes without an answer
+    """Times of other days and machines are not comparable; speed-ups over the unoptimized model are."""
+    if not row.speedup:  # it did not run: every requested check has a result
         return [CheckedItem(name, "slower", False, row.message or "no time was measured")]
     findings = []
     for threads, now in row.speedup.items():
         was = before["speedup"][str(threads)]
-        # Slower only where even the upper end of what was measured is: noise must not fail a build.
+        # Slower only if the whole measured interval is: noise must not fail a build.
         ok = now.high >= was["median"] * (1 - percent / 100) or now.median >= was["low"] * (1 - percent / 100)
         text = f"speed-up over the runtime alone {was['median']:.2f} -> {now.median:.2f}, {threads} thread(s)"
         findings.append(CheckedItem(name, "slower", ok, text))
@@ -286,7 +286,7 @@ def _past_row(past: Mapping[str, Any] | None, name: str) -> Mapping[str, Any] | 
 
 
 def read_baseline(path: str) -> dict[str, Any]:
-    """What models were, by name, from a file that `check` wrote.
+    """The audits of models by name, from a file that `check` wrote.
 
     Raises:
         ModelError: it cannot be read, or is no baseline.
@@ -304,7 +304,7 @@ def read_baseline(path: str) -> dict[str, Any]:
 
 
 def _is_report(past: Any) -> bool:
-    """Whether something has of a model what a check asks of a baseline."""
+    """Whether an object has all data of a model that a check needs from a baseline."""
     rows = past.get("rows") if isinstance(past, dict) else None
     return isinstance(rows, list) and all(
         _has(row, "name", "contents", "speedup")

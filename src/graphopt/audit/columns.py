@@ -21,9 +21,9 @@ class Column:
     """One column.
 
     Attributes:
-        title: its head.
+        title: its heading.
         cell: the text of a row.
-        weight: how dispensable it is where there is little room: 0 always stays.
+        weight: how dispensable it is in a narrow table: 0 always stays.
     """
 
     title: str
@@ -32,7 +32,7 @@ class Column:
 
 
 def cost_columns(audit: Audit) -> list[Column]:
-    """What each optimizer did, and what it cost."""
+    """The columns on the result of each optimizer and its cost."""
     return [
         Column("nodes", lambda row: ABSENT if row.contents is None else f"{row.contents.nodes:,}"),
         Column("operators", lambda row: ABSENT if row.contents is None else str(len(row.contents.ops)), 3),
@@ -46,7 +46,7 @@ def cost_columns(audit: Audit) -> list[Column]:
 
 
 def worth_columns(audit: Audit) -> list[Column]:
-    """What each output is worth when it runs."""
+    """The columns on the speed of each output."""
     columns = [
         Column("start", lambda row: spread(row.start), 1),
         Column("start ratio", lambda row: speedup(row.start_speedup), 2),
@@ -92,7 +92,7 @@ def speedup(found: Spread | None) -> str:
 
 
 def spread(found: Spread | None) -> str:
-    """Milliseconds with half the width of their confidence interval, where there is one."""
+    """Milliseconds with half the width of their confidence interval, if there is one."""
     if found is None:
         return ABSENT
     width = f" ±{100 * found.uncertainty:.0f}%" if isfinite(found.uncertainty) else ""
@@ -100,7 +100,7 @@ def spread(found: Spread | None) -> str:
 
 
 def milliseconds(value: float) -> str:
-    """A time with three digits that say something."""
+    """A time with three significant digits."""
     if value >= 1e4:
         return f"{value / 1e3:.1f} s"
     if value >= 100:
@@ -129,9 +129,9 @@ def signed(value: int) -> str:
 
 
 def count(value: int) -> str:
-    """A number of things."""
+    """A count, abbreviated."""
     for limit, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
-        if value >= 0.9995 * limit and value >= 1000:  # 999,600 are 1M and not 1,000k
+        if value >= 0.9995 * limit and value >= 1000:  # 999,600 is 1M, not 1,000k
             return f"{value / limit:.3g}{unit}" if value < 999.5 * limit else f"{value / limit:,.0f}{unit}"
     return str(value)
 
@@ -148,7 +148,7 @@ def _valid(row: Row) -> str:
 
 
 def failure(row: Row) -> str:
-    """Why a row has no result, or what is wrong with it; "" when nothing is."""
+    """Why a row has no result or a wrong one; "" if it is right."""
     if row.status != "ok":
         return f"{row.status}: {row.message}" if row.message else row.status
     if row.verification in ("mismatch", "inconclusive"):
@@ -157,7 +157,7 @@ def failure(row: Row) -> str:
 
 
 def operator_rows(audit: Audit) -> tuple[list[str], list[tuple[str, list[int]]]]:
-    """Operators by row: the names of the rows that have contents, and each operator with its counts."""
+    """Operator counts: the names of the rows that have contents, and each operator with its count in each."""
     shown = [row for row in audit.rows if row.contents is not None and row.name != audit.baseline]
     total: dict[str, int] = {}
     for row in shown:

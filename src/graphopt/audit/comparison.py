@@ -30,7 +30,7 @@ from graphopt.verify.source import Source
 
 LEVELS = ("basic", "extended", "all")
 Progress = Callable[[str, float], None]
-"""Told what is being done, and which part of the whole audit is behind (0 to 1)."""
+"""Called with the current activity and the finished fraction of the whole audit (0 to 1)."""
 
 _SHARE_OPTIMIZING, _SHARE_CHECKING = 0.3, 0.2
 _MEMORY_SHARE = 0.4
@@ -44,14 +44,14 @@ class Conditions:
 
     Attributes:
         threads: intra-op thread counts.
-        rounds: interleaved rounds; as many as fit into the budget when None.
+        rounds: interleaved rounds; as many as fit into the budget if None.
         budget: seconds of rounds for one thread count.
         starts: session starts of each row.
         limits: time and memory of one optimizer.
-        verify: ask the oracle about every output.
+        verify: check every output with the oracle.
         seed: seed of the inputs.
         timed: run the results and measure them.
-        isolate: give each run a process of its own.
+        isolate: run each optimizer in a separate process.
     """
 
     threads: tuple[int, ...] = (1,)
@@ -72,7 +72,7 @@ class Conditions:
 
 
 class AuditSettings(TypedDict, total=False):
-    """What `audit` takes by keyword, beside the contestants; it says what each means."""
+    """The keyword arguments of `audit` besides the contestants; described there."""
 
     threads: Sequence[int]
     rounds: int | None
@@ -102,32 +102,32 @@ def audit(
     seed: int = 0, limits: Limits | None = None, keep: str | Path | None = None, timed: bool = True,
     isolate: bool = True, progress: Progress = lambda what, part: None,
 ) -> Audit:  # fmt: skip
-    """Run graphopt and other optimizers on a model and compare what they make, what it costs and what it is worth.
+    """Run graphopt and other optimizers on a model and compare their results, their cost and their benefit.
 
     Args:
         source: the model: a path, bytes or a `ModelProto`.
-        managers: graphopt's choices of passes by name; one for each of `levels` when None.
+        managers: graphopt's choices of passes by name; one for each of `levels` if None.
         levels: graphopt's levels.
-        against: names of peers; all that are installed when None, none when empty.
+        against: names of peers; all that are installed if None, none if empty.
         threads: intra-op thread counts to time at.
-        rounds: interleaved rounds; as many as fit into `budget` when None.
+        rounds: interleaved rounds; as many as fit into `budget` if None.
         budget: seconds of rounds for one thread count.
         starts: how often each session is started.
         shapes: shapes of inputs by name.
-        dims: sizes of symbolic dimensions by name; by default batch 1 and what such inputs usually have.
-        data: arrays for the metric, an `.npz` file or a mapping; its inputs also serve as timing inputs, and are
-            compared beside generated ones.
+        dims: sizes of symbolic dimensions by name; by default batch 1 and usual sizes of such inputs.
+        data: arrays for the metric, an `.npz` file or a mapping; its inputs are also used for timing, and compared
+            besides generated ones.
         metric: `module:function`, or a function of (outputs, data) that gives a number.
-        numerics: the ceiling for graphopt's passes at `levels`, and for what agrees.
-        target: the machine for which they write; the present one when None.
-        verify: ask the oracle about every output.
+        numerics: the ceiling for graphopt's passes at `levels`, and the tolerance of comparisons.
+        target: the machine that layout passes write for; the present one if None.
+        verify: check every output with the oracle.
         seed: seed of the inputs.
-        limits: time and memory that one optimizer may take.
+        limits: time and memory limits of one optimizer.
         keep: a folder for the optimized files, which are deleted otherwise.
         timed: run the results and measure them; otherwise they are only counted, and compared by the oracle.
-        isolate: give each of graphopt's runs and of the oracle's a process of its own. False is for a process that may
-            be lost: much faster for small models, and without figures for memory.
-        progress: told how far things are.
+        isolate: run graphopt and the oracle in separate processes. False is for a process that may be lost: much faster
+            for small models, and without memory figures.
+        progress: callback that receives the progress.
 
     Raises:
         ModelError: the model cannot be read, or ONNX Runtime cannot run it.
@@ -139,7 +139,7 @@ def audit(
     wanted = contestants(managers, several("levels", levels), against, Settings.at(numerics, target))
     given = Source(source, str(source) if isinstance(source, (str, Path)) else "model")
     with scratch() as temporary:
-        # What writes there are children, each in a folder of its own.
+        # Only child processes write there, each in a folder of its own.
         folder = Path(keep).absolute() if keep is not None else temporary
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -151,7 +151,7 @@ def audit(
 
 
 class _Run:
-    """One audit while it is being made."""
+    """A running audit."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class _Run:
         self.metric: Metric | None = None
 
     def choose_inputs(self, shapes: dict[str, Any], dims: dict[str, int], metric: Metric | None) -> None:
-        """Fix what the model is run on."""
+        """Choose the inputs."""
         self.metric = metric
         fixed = {**sizes_from_shapes(self.proto, shapes), **dims}
         if metric is not None:
@@ -189,7 +189,7 @@ class _Run:
         self.sizes = {name: size for name, size in fixed.items() if name in known}
 
     def all(self) -> Audit:
-        """Optimize, look, verify, time."""
+        """Optimize, inspect, verify, time."""
         self._optimize()
         if self.conditions.timed:
             self._time()
@@ -231,7 +231,7 @@ class _Run:
             return
         try:
             after = self.proto if path == self.path else inspection.light_proto(path)
-        except Exception as error:  # a peer's file may be anything
+        except Exception as error:  # a peer's file may be arbitrary
             row.status, row.message = "invalid", f"cannot be read: {error}"
             del self.files[row.name]
             return
@@ -254,11 +254,11 @@ class _Run:
         )  # fmt: skip
         row.verification = oracle_status(report)
         if not report.ok:
-            # What the oracle found stands first, as it is told by its status; other objections follow.
+            # The oracle's finding comes first, since the status refers to it; other objections follow.
             row.message = "; ".join(filter(None, [next(iter(report.summary().splitlines()[1:]), ""), row.message]))
 
     def _numerics(self, name: str) -> Numerics:
-        """How close a row's results must be: as its passes promise, and no closer than the runtime's kernels are."""
+        """The tolerance for a row: that of its passes, but at least the error of the runtime's kernels."""
         settings = next(each.settings for each in self.wanted if each.name == name)
         return Numerics.ROUNDING if settings is None else max(settings.numerics, Numerics.ROUNDING)
 

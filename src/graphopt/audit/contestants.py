@@ -1,4 +1,4 @@
-"""Who takes part in an audit, and how each makes its output file."""
+"""The contestants of an audit, and how each writes its output file."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from graphopt.system.processes import ChildError, Limits, call
 UNOPTIMIZED = "raw, ORT off"
 _ORT = "onnxruntime"
 BASELINE = "raw, ORT all"
-"""What one gets who does nothing: ONNX Runtime optimizes at session start."""
+"""The default without any optimizer: ONNX Runtime optimizes at session start."""
 
 
 def usual_limits() -> Limits:
-    """What one optimizer may take where nothing else is said: asked for when something runs, since it needs psutil."""
+    """The default limits of one optimizer; computed lazily, since they need psutil."""
     return Limits(300.0)
 
 
 @dataclass(slots=True)
 class Produced:
-    """What became of one optimizer's run.
+    """The outcome of one optimizer's run.
 
     Attributes:
         status: `ok`, or how it failed.
@@ -36,7 +36,7 @@ class Produced:
         seconds: time from file to file.
         peak_bytes: largest resident memory of its process.
         passes: how often each pass fired.
-        removed: nodes that each pass removed, less those that it added.
+        removed: nodes that each pass removed, minus those that it added.
     """
 
     status: Status = "ok"
@@ -49,12 +49,12 @@ class Produced:
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """A way to optimize a model, and ONNX Runtime's own level when its output runs.
+    """An optimizer, and ONNX Runtime's own level for running its output.
 
     Attributes:
         name: name of the row.
         tool: the optimizer.
-        runtime: `all`, or `none` for outputs that are complete in themselves.
+        runtime: `all`, or `none` for outputs that need no further optimization.
         settings: graphopt's choice of passes.
     """
 
@@ -65,7 +65,7 @@ class Contestant:
 
     @property
     def version(self) -> str:
-        """The tool's version, "" when it is not installed."""
+        """The tool's version; "" if it is not installed."""
         from graphopt import __version__
 
         if self.tool == "graphopt":
@@ -77,7 +77,7 @@ class Contestant:
         return version_of(self.tool)
 
     def produce(self, source: Path, target: Path, limits: Limits, *, isolate: bool = True) -> Produced:
-        """Make the output file; without `isolate`, graphopt runs in this very process."""
+        """Write the output file; without `isolate`, graphopt runs in this process."""
         if self.settings is not None:
             return _run_graphopt(Work(str(source), str(target), self.settings), limits if isolate else None)
         from graphopt.audit.rivals import run_peer
@@ -92,13 +92,13 @@ def contestants(
     """The rows of an audit, in order.
 
     Args:
-        managers: graphopt's choices of passes by name; the levels when None.
+        managers: graphopt's choices of passes by name; the levels if None.
         levels: graphopt's levels.
-        against: peers; all that are installed when None.
+        against: peers; all that are installed if None.
         settings: how passes run at the levels.
 
     Raises:
-        UsageError: a level or a peer is not known.
+        UsageError: a level or a peer is unknown.
     """
     from graphopt.audit.rivals import installed, runtime_of
     from graphopt.peers import by_name
@@ -118,7 +118,7 @@ def contestants(
 
 
 def _own(name: str, settings: Settings) -> Contestant:
-    """Graphopt's row; an output in blocked layout is complete and runs without ONNX Runtime's optimizer."""
+    """Graphopt's row; an output in blocked layout needs no further optimization by ONNX Runtime."""
     settings.plan()
     return Contestant(f"graphopt {name}", "graphopt", "none" if settings.complete else "all", settings)
 
@@ -131,5 +131,5 @@ def _run_graphopt(work: Work, limits: Limits | None) -> Produced:
     except GraphoptError as error:
         return Produced("failed", str(error))
     message = "; ".join(report["failures"][:3])
-    peak = report["peak"] if limits is not None else None  # of a process that did other things, too
+    peak = report["peak"] if limits is not None else None  # otherwise the process has done other work as well
     return Produced("ok", message, report["seconds"], peak, report["passes"], report["removed"])

@@ -1,4 +1,4 @@
-"""What changed between two models: operators, nodes, interface, constants, metadata."""
+"""The differences between two models: operators, nodes, interface, constants, metadata."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from graphopt.verify.interface import differences, interface_of
 
 @dataclass(slots=True)
 class NodeChange:
-    """A node that computes the same value in both models, in another way.
+    """A node that computes the same value in both models, differently.
 
     Attributes:
         value: name of its first output.
-        before: its operator and inputs in the first model; where only attributes differ, those that do as well.
-        after: the same in the second.
+        before: its operator and inputs in the first model, and its attributes if only those differ.
+        after: the same for the second model.
     """
 
     value: str
@@ -36,18 +36,18 @@ class Diff:
     """The differences between two models.
 
     Attributes:
-        ops: operators whose number changed, with both numbers.
-        removed: nodes of the first whose outputs the second has no node for.
-        added: nodes of the second whose outputs the first has no node for.
+        ops: operators whose counts differ, with both counts.
+        removed: nodes of the first model whose outputs no node of the second computes.
+        added: nodes of the second model whose outputs no node of the first computes.
         changed: nodes with the same first output that differ.
         interface: differences of inputs and outputs; breaking ones are marked.
-        constants_removed: initializers that only the first has, with their type.
-        constants_added: initializers that only the second has.
-        constants_changed: initializers of the same name with other contents.
+        constants_removed: initializers only in the first model, with their types.
+        constants_added: initializers only in the second model.
+        constants_changed: initializers with the same name and different contents.
         opsets: domains whose version changed, with both versions (0: not imported).
         metadata: metadata keys that changed.
-        other: what else differs, in words: versions, names, documentation, stated types.
-        bytes: size of all initializers of both.
+        other: other differences, in words: versions, names, documentation, stated types.
+        bytes: total size of the initializers of each model.
     """
 
     ops: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -118,7 +118,7 @@ def _compare_nodes(old: Model, new: Model, found: Diff) -> None:
 
 
 def _change(node: Node, other: Node) -> tuple[str, str]:
-    """Both nodes in a line each, which is not the same for both."""
+    """Both nodes, one line each, in a form in which they differ."""
     before, after = describe(node), describe(other)
     if before != after:
         return before, after
@@ -143,7 +143,7 @@ def _attribute(name: str, attributes: dict[str, Any]) -> str:
 
 
 def _headers(old: onnx.ModelProto, new: onnx.ModelProto) -> list[str]:
-    """What models state of themselves."""
+    """Differences of model-level fields."""
     pairs = [
         (title.replace("_", " "), getattr(old, title), getattr(new, title))
         for title in ("ir_version", "producer_name", "producer_version", "domain", "model_version")
@@ -159,7 +159,7 @@ def _renamed(old: Model, new: Model) -> list[str]:
 
 
 def _remarks(old: onnx.ModelProto, new: onnx.ModelProto) -> list[str]:
-    """What no result depends on, in numbers."""
+    """Differences that affect no result, as counts."""
     counted = [(title, Counter(find(old)), Counter(find(new))) for title, find in _REMARKS.items()]
     return [f"{title}: {(a - b).total()} gone, {(b - a).total()} new" for title, a, b in counted if a != b]
 
@@ -190,7 +190,7 @@ _REMARKS: dict[str, Callable[[onnx.ModelProto], list[Any]]] = {
 
 
 def _compare_inner(old: Model, new: Model, found: Diff) -> None:
-    """What bodies and functions take and give, in order: their nodes do not tell."""
+    """Compare the inputs and outputs of subgraphs and functions, in order; their nodes do not include them."""
     before, after = _inner(old), _inner(new)
     for place, graph in before.items():
         other = after.get(place)
@@ -204,7 +204,7 @@ def _inner(model: Model) -> dict[str, Graph]:
 
 
 def _heading(graph: Graph) -> str:
-    """What a body or a function takes and gives, in one line."""
+    """The inputs and outputs of a subgraph or function, in one line."""
     inputs, outputs = (", ".join(value.name for value in values) for values in (graph.inputs, graph.outputs))
     if graph.owner is not None:
         key = next(key for key, each in graph.owner.subgraphs.items() if each is graph)
@@ -218,12 +218,12 @@ def _heading(graph: Graph) -> str:
 
 
 def _by_output(model: Model) -> dict[tuple[str, str], Node]:
-    """Nodes by graph and first output name; inner graphs are told apart by the value that their owner computes."""
+    """Nodes by graph and first output name; subgraphs are identified by the output of their owner."""
     return {(place_of(node.graph), _first(node)): node for node in model.nodes()}
 
 
 def place_of(graph: Graph) -> str:
-    """Where a graph is: a function by its name, a body by what its node computes, "" for the main graph."""
+    """The place of a graph: the name of a function, for a subgraph the output of its owner, "" for the main graph."""
     if graph.owner is not None:
         key = next((k for k, g in graph.owner.subgraphs.items() if g is graph), "")
         return f"{place_of(graph.owner.graph)}/{_first(graph.owner)}.{key}"
@@ -235,7 +235,7 @@ def _first(node: Node) -> str:
 
 
 def describe(node: Node) -> str:
-    """A node in one line."""
+    """A node as one line."""
     inputs = ", ".join(v.name if v is not None else "" for v in node.inputs)
     outputs = ", ".join(v.name for v in node.outputs if v is not None)
     return f"{outputs} = {shown_op(node.op)}({inputs})"
@@ -253,7 +253,7 @@ def _graph(value: Any) -> bool:
 
 
 def stated(node: Node) -> dict[str, Any]:
-    """The attributes of a node that say something: those that differ from their defaults."""
+    """The attributes of a node that differ from their defaults."""
     schema = node.schema
     defaults = schema.defaults if schema is not None else {}
     return {name: value for name, value in node.attrs.items() if name not in defaults or defaults[name] != value}
@@ -288,7 +288,7 @@ def _compare_constants(old: Model, new: Model, found: Diff) -> None:
 
 
 def _labels(keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """How constants are called: by name, those that have it in several graphs with the place of the inner ones."""
+    """Labels of constants: names, with the place of the subgraph if a name occurs in several graphs."""
     keys = list(keys)
     often = Counter(name for _, name in keys)
     return {

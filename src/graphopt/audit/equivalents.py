@@ -1,4 +1,4 @@
-"""Every pass of every peer against its equivalents in graphopt, or the reason why there is none."""
+"""Each pass of each peer with its equivalents in graphopt, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ PEERS = {
     "onnxslim": "onnxslim",
     "onnxscript": "onnxscript",
 }
-"""The optimizers by the names that passes use (their distributions'), with the peer that lists their passes."""
+"""The optimizers by the names that passes use (of their distributions), with the peer that lists their passes."""
 
 BUILT_ON_IT = {"onnxoptimizer": ("onnxsim",)}
-"""Optimizers that have all passes of another."""
+"""Optimizers that contain all passes of another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Equivalent:
-    """A pass of a peer and what graphopt has for it.
+    """A pass of a peer and graphopt's equivalents.
 
     Attributes:
         peer: the optimizer.
         theirs: its pass.
         ours: graphopt's passes that do the same, the closest first.
-        reason: why there is none; "" when there is one.
+        reason: why there is none; "" if there is one.
     """
 
     peer: str
@@ -52,7 +52,7 @@ class Equivalents:
 
     Attributes:
         rows: one for each pass of a peer, in the peer's order.
-        versions: the installed version of each optimizer; those that are not installed are left out.
+        versions: the version of each installed optimizer.
     """
 
     rows: list[Equivalent]
@@ -75,7 +75,7 @@ class Equivalents:
         return "\n\n".join(parts) + "\n"
 
     def summary(self) -> str:
-        """How many passes have an equivalent."""
+        """The number of passes that have an equivalent."""
         found: Counter[str] = Counter()
         for row in self.rows:
             found[row.peer] += bool(row.ours)
@@ -90,10 +90,10 @@ def _cells(row: Equivalent) -> tuple[str, str, str]:
 
 
 def equivalents(known: Registry | None = None) -> Equivalents:
-    """The table for the optimizers that are installed; each lists its passes in a process of its own.
+    """The table for the installed optimizers; each lists its passes in a separate process.
 
     Args:
-        known: graphopt's passes; those of the registry when None.
+        known: graphopt's passes; those of the registry if None.
 
     Raises:
         UsageError: a peer cannot list its passes.
@@ -113,12 +113,12 @@ def equivalents(known: Registry | None = None) -> Equivalents:
 
 
 def equivalent_passes(known: Registry | None = None) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Graphopt's passes by the optimizer and its pass of which they are equivalents, one of the same name first.
+    """For each pass of an optimizer the equivalent passes of graphopt, one with the same name first.
 
-    This is what the passes state themselves (`Rule.peers`), read the other way round.
+    This inverts what the passes declare (`Rule.peers`).
 
     Args:
-        known: graphopt's passes; those of the registry when None.
+        known: graphopt's passes; those of the registry if None.
     """
     known = known or registry()
     found: dict[tuple[str, str], list[str]] = {}

@@ -1,4 +1,4 @@
-"""What a run did and did not do: events in order, near misses with their reasons, the story of one node."""
+"""The rewrites and non-rewrites of a run: events in order, near misses with reasons, the story of one node."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _REORDERS = frozenset({"com.microsoft.nchwc::ReorderInput", "com.microsoft.nchwc
 
 @dataclass(slots=True)
 class Step:
-    """One event, and what it saves.
+    """One event, and its estimated gain.
 
     Attributes:
         event: the event.
-        traffic: bytes of intermediate results that need not be written any more (an estimate of the gain: most of
-            these operators wait for memory), unfixed dimensions taken as 1; None when a rank is not known.
+        traffic: bytes of intermediate results that are no longer written (an estimate of the gain: most of these
+            operators are memory-bound), with dynamic dimensions taken as 1; None if a rank is unknown.
     """
 
     event: Event
@@ -39,16 +39,16 @@ class Step:
 
 @dataclass(slots=True)
 class Gain:
-    """What one pass is worth.
+    """The gain of one pass.
 
     Attributes:
         rule: the pass.
         hits: how often it fired.
         bytes: constants added minus dropped.
         traffic: bytes of intermediate results saved, as far as shapes are known.
-        speedup: time without this pass over time with it, median; None when not measured.
+        speedup: time without this pass / time with it, median; None if not measured.
         low: lower end of its interval.
-        high: upper end.
+        high: upper end of its interval.
     """
 
     rule: str
@@ -62,20 +62,20 @@ class Gain:
 
 @dataclass(slots=True)
 class Explanation(Shown):
-    """A run, explained.
+    """An explained run.
 
     Attributes:
-        pipeline: what ran.
-        nodes: nodes before and after.
+        pipeline: the pipeline that ran.
+        nodes: numbers of nodes before and after.
         steps: the events in order.
-        near_misses: places of the result where a pass looked closely and declined.
-        moot: near misses on the way that came to nothing: the node went later, or the reason did.
+        near_misses: places of the result at which a pass matched partly and declined.
+        moot: near misses during the run that do not hold at its end: the node was removed, or the reason vanished.
         failures: passes that raised and were undone.
-        gains: by pass.
+        gains: gains by pass.
         looked: for each operator, the passes that look at it.
         before: the nodes of the original.
-        after: those of the result.
-        places: the scope of each of both.
+        after: the nodes of the result.
+        places: the scopes of the nodes before and after.
         scopes: the scopes of the events.
     """
 
@@ -93,10 +93,10 @@ class Explanation(Shown):
     scopes: Scopes = field(default_factory=Scopes)
 
     def story(self, name: str) -> Story:
-        """What became of one node, found by its name or the name of a value that it computes.
+        """The history of one node, found by its name or the name of one of its outputs.
 
         Raises:
-            UsageError: there is no such node, neither before nor after nor in between.
+            UsageError: there was no such node at any time.
         """
         return _tell(self, name)
 
@@ -121,15 +121,15 @@ class Explanation(Shown):
 
 @dataclass(slots=True)
 class Story(Shown):
-    """What became of one node.
+    """The history of one node.
 
     Attributes:
-        name: as it was asked for.
-        start: the node in the original, None when a rewrite made it.
-        events: what happened to it and to what came of it, in order.
-        end: the nodes of the result that came of it.
+        name: the name that was asked for.
+        start: the node in the original; None if a rewrite made it.
+        events: the events of the node and of the nodes that replaced it, in order.
+        end: the nodes of the result that replace it.
         near_misses: passes that declined there, with their reasons.
-        silent: passes that look at such nodes and were not interested, for each operator at the end.
+        silent: passes that look at such operators and did not match, for each operator at the end.
     """
 
     name: str
@@ -150,11 +150,11 @@ class Story(Shown):
 
 
 def explain(source: Source, manager: Manager | Settings | None = None) -> Explanation:
-    """Run passes over a model and tell what they did, and where they declined and why.
+    """Run passes over a model and explain what they rewrote, and where they declined and why.
 
     Args:
         source: the model.
-        manager: the passes; level basic when None.
+        manager: the passes; level basic if None.
 
     Raises:
         ModelError: the model cannot be read.
@@ -165,7 +165,7 @@ def explain(source: Source, manager: Manager | Settings | None = None) -> Explan
 def explain_with_graphs(
     source: Source, manager: Manager | Settings | None = None
 ) -> tuple[Explanation, dict[str, Any] | None]:
-    """The same, with both graphs drawn side by side for an HTML report (None when they are too large)."""
+    """The explanation, and both graphs side by side for an HTML report (None if they are too large)."""
     from graphopt.audit.html.drawing import side_by_side
 
     found, model = _explain(source, manager)
@@ -188,9 +188,9 @@ def _explain(source: Source, manager: Manager | Settings | None) -> tuple[Explan
     sizes.update(_sizes(model))
     after, left = _notes(model)
     steps = [Step(event, _traffic(event, sizes, scopes)) for event in log.events]
-    # What a pass said on the way may no longer hold at the end: the reasons that stand are those of a second look.
+    # Reasons during the run may no longer hold at its end: those of a second run do.
     _, again = settings.run(Model.load(model.flush(), opaque=model.opaque), explain=True, plan=plan)
-    # Passes that choose a layout decide once, so for them it is what they said of nodes that are left.
+    # Passes that choose a layout decide once, so their reasons for the remaining nodes are kept.
     standing = {key: miss for key, miss in again.near_misses.items() if not _of_layout(miss, plan)}
     standing |= _decided(log, plan, after)
     declined = list(standing.values())
@@ -213,7 +213,7 @@ def _notes(model: Model) -> tuple[list[NodeNote], list[Scope]]:
 
 
 def _sizes(model: Model) -> dict[tuple[Scope, str], int]:
-    """Bytes of computed values by scope and name, with dimensions that are not fixed taken as 1."""
+    """Bytes of computed values by scope and name, with dynamic dimensions taken as 1."""
     return {
         (graph.scope, value.name): size
         for graph in model.graphs()
@@ -223,7 +223,7 @@ def _sizes(model: Model) -> dict[tuple[Scope, str], int]:
 
 
 def _inside_calls(model: Model, settings: Settings, plan: Plan) -> dict[tuple[Scope, str], int]:
-    """Sizes of what functions compute where they are to be inlined: within them no types are known."""
+    """Sizes of values in functions that are to be inlined: inside functions no types are inferred."""
     if not model.functions or INLINE not in plan.names():
         return {}
     copy = Model.load(model.flush(), opaque=model.opaque)
@@ -234,7 +234,7 @@ def _inside_calls(model: Model, settings: Settings, plan: Plan) -> dict[tuple[Sc
 
 def _traffic(event: Event, sizes: dict[tuple[Scope, str], int], scopes: Scopes) -> int | None:
     if event.rule == INLINE:
-        return 0  # a function wrote the same
+        return 0  # a function wrote the same bytes
     removed = [name for note in event.removed if note.op != "Constant" for name in note.outputs if name]
     added = [name for note in event.added if note.op != "Constant" for name in note.outputs if name]
     for scope in scopes.of(event):
@@ -248,7 +248,7 @@ def _of_layout(miss: NearMiss, plan: Plan) -> bool:
 
 
 def _decided(log: Log, plan: Plan, after: list[NodeNote]) -> dict[tuple[str, str], NearMiss]:
-    """What passes that choose a layout said of nodes that are left, some as part of a fused one."""
+    """Near misses of passes that choose a layout, for remaining nodes, some as part of a fused node."""
     left = {output: note for note in after for output in note.outputs if output}
     next_names: dict[str, list[str]] = {}
     for event in log.events:
@@ -266,7 +266,7 @@ def _decided(log: Log, plan: Plan, after: list[NodeNote]) -> dict[tuple[str, str
         notes = [left[name] for name in names if name in left]
         note = next((n for n in notes if n.op in (miss.node.op, f"com.microsoft::Fused{miss.node.op}")), None)
         if note is not None:
-            found.pop(told.get((miss.rule, miss.function, note), key), None)  # as it was, before it became a fused one
+            found.pop(told.get((miss.rule, miss.function, note), key), None)  # its form before it became a fused node
             told[miss.rule, miss.function, note] = key
             found[key] = replace(miss, node=note)
     return found
@@ -296,7 +296,7 @@ def _gains(steps: list[Step]) -> list[Gain]:
 
 
 def _tell(explanation: Explanation, name: str) -> Story:
-    """The story of a node or value; reorders between blocked nodes do not hand it on, unless it is about one."""
+    """The history of a node or value; it is not followed through reorders, unless it is about one."""
     story = _follow(explanation, name, hand_on=lambda note: note.op not in _REORDERS)
     if story.start is None and not story.events and not story.end and not story.near_misses:
         story = _follow(explanation, name, hand_on=lambda note: True)

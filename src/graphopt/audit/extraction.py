@@ -1,4 +1,4 @@
-"""Cutting a part out of a model, as a model of its own."""
+"""Extracts a part of a model as a separate model."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from graphopt.ir.types import encode_type
 
 
 def typed(model: Model) -> Model:
-    """The model with the types of its values inferred."""
+    """The model after type inference."""
     infer_types(model)
     return model
 
 
 def around(graph: Graph, nodes: Iterable[Node], steps: int) -> list[Node]:
-    """Nodes of a graph and those at most `steps` steps away from them, in order."""
+    """Nodes of a graph and all nodes at most `steps` edges away from them, in order."""
     found = set(nodes)
     ring = set(found)
     for _ in range(steps):
@@ -31,7 +31,7 @@ def around(graph: Graph, nodes: Iterable[Node], steps: int) -> list[Node]:
 
 
 def upstream(node: Node) -> list[Node]:
-    """A node and everything of its graph that it depends on, in order."""
+    """A node and all nodes of its graph that it depends on, in order."""
     found = {node}
     stack = [node]
     while stack:
@@ -44,11 +44,11 @@ def upstream(node: Node) -> list[Node]:
 
 
 def extract(model: Model, nodes: Collection[Node]) -> onnx.ModelProto:
-    """A model of some nodes of the main graph: what they read from others becomes inputs, constants come along.
+    """A model of some nodes of the main graph: values from other nodes become inputs, constants are copied.
 
     Args:
-        model: the model, with types inferred (`typed`), not changed since it was loaded or flushed.
-        nodes: what to keep.
+        model: the model, with types inferred (`typed`), unchanged since it was loaded or flushed.
+        nodes: the nodes to keep.
 
     Raises:
         ModelError: a value at the cut has no known type.
@@ -102,7 +102,7 @@ def _read(node: Node) -> list[Value]:
 
 
 def _top(node: Node) -> Node:
-    """The node of the main graph that a node is, or is inside of."""
+    """The node of the main graph that is or contains a node."""
     while node.graph.owner is not None:
         node = node.graph.owner
     return node

@@ -1,4 +1,4 @@
-"""Inputs for timing: batch 1, and for other symbolic dimensions sizes that such inputs usually have."""
+"""Inputs for timing: batch 1, and usual sizes for other symbolic dimensions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def timing_sizes(model: onnx.ModelProto) -> Iterator[dict[str, int]]:
         for axis, dim in enumerate(spec.shape or ()):
             if not isinstance(dim, int):
                 dims.setdefault(dim or f"{spec.name}[{axis}]", (axis, spec))
-    # Names like `past + 1` follow from their parts, which the generator works out itself.
+    # Expressions like `past + 1` follow from their parts; the generator evaluates them.
     plain = {key: place for key, place in dims.items() if key.isidentifier() or key.endswith("]")}
     yield {key: _usual(axis, spec) for key, (axis, spec) in plain.items()}
     yield {key: 1 for key, (axis, _) in plain.items() if axis == 0}
@@ -32,7 +32,7 @@ def timing_sizes(model: onnx.ModelProto) -> Iterator[dict[str, int]]:
 
 
 def symbols(model: onnx.ModelProto) -> set[str]:
-    """The symbolic dimensions of the inputs; one without a name is called after its place."""
+    """The symbolic dimensions of the inputs; unnamed ones are identified as `input[axis]`."""
     specs = interface_of(model).inputs
     dims = ((spec, axis, dim) for spec in specs for axis, dim in enumerate(spec.shape or ()))
     return {dim or f"{spec.name}[{axis}]" for spec, axis, dim in dims if not isinstance(dim, int)}
@@ -52,7 +52,7 @@ def _usual(axis: int, spec: Spec) -> int:
 
 
 def timing_feed(path: Path, model: onnx.ModelProto, fixed: Mapping[str, int], seed: int = 0) -> Feed:
-    """Inputs on which the model runs, at usual sizes.
+    """Inputs of usual sizes on which the model runs.
 
     Args:
         path: the model.
@@ -61,7 +61,7 @@ def timing_feed(path: Path, model: onnx.ModelProto, fixed: Mapping[str, int], se
         seed: seed of the values.
 
     Raises:
-        ModelError: it does not load, or runs on none of the inputs tried.
+        ModelError: it does not load, or runs on none of the tried inputs.
     """
     problem: ModelError | None = None
     tried: list[dict[str, int]] = []
@@ -88,8 +88,8 @@ def load_data(path: Path) -> dict[str, np.ndarray[Any, Any]]:
             return {name: archive[name] for name in archive.files}
     except OSError as error:
         raise ModelError(f"cannot read data {path}: {error.strerror or error}") from None
-    except (ValueError, EOFError, AttributeError, TypeError, BadZipFile):  # an array alone is no context, say
-        # NumPy's own words would advise to load it in a way that runs code from it.
+    except (ValueError, EOFError, AttributeError, TypeError, BadZipFile):  # e.g. an array alone is no context
+        # NumPy's own message would advise to load it in a way that can execute code from it.
         raise ModelError(f"cannot read data {path}: expected an .npz file of arrays (numpy.savez writes one)") from None
 
 

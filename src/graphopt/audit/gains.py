@@ -1,4 +1,4 @@
-"""What each pass is worth, measured: the run without it against the run with it."""
+"""The measured gain of each pass: the run without it against the run with it."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def measure_gains(
 ) -> None:  # fmt: skip
     """Fill in the measured speed-up of each pass that fired.
 
-    All runs are without ONNX Runtime's own optimizer, so that a pass is not credited with nothing because the runtime
-    would have done the same at session start. A pass that another can take the place of shows less than it did.
+    All runs are without ONNX Runtime's own optimizer: otherwise a pass that the runtime would replace at session start
+    would show no gain. A pass that another pass can replace shows less than its full gain.
 
     Args:
-        explanation: of the same model and settings; its `gains` are changed.
+        explanation: an explanation with the same model and settings; its `gains` are changed.
         source: the model.
         settings: the passes.
         dims: sizes of symbolic dimensions.
         budget: seconds of rounds.
-        progress: told how far things are.
+        progress: callback that receives the progress.
     """
     with scratch() as folder:
         files = {_ORIGINAL: folder / "original.onnx", _FULL: folder / "full.onnx"}

@@ -1,4 +1,4 @@
-"""What a model is: its interface, operators, weights, and what it takes to run it."""
+"""A description of a model: its interface, operators, weights, and requirements."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ class Inspection(Shown):
     """A model in words and numbers.
 
     Attributes:
-        producer: what wrote it, with the version.
+        producer: the program that wrote it, with the version.
         ir_version: the IR version.
         opsets: the version of each operator domain that it imports.
-        inputs: type of each input that has to be given, by name.
-        optional_inputs: type of each that has a default.
+        inputs: type of each required input, by name.
+        optional_inputs: type of each input with a default.
         outputs: type of each output, by name.
-        symbols: names of the dimensions that are not fixed.
+        symbols: names of the symbolic dimensions.
         nodes: nodes in all graphs.
-        operators: how often each operator occurs, the most frequent first.
-        subgraphs: bodies of control flow.
+        operators: the count of each operator, most frequent first.
+        subgraphs: number of subgraphs of control flow operators.
         functions: model-local functions.
-        parameters: elements of all weights: initializers, and what `Constant` nodes hold.
-        weights: bytes of weights of each element type.
-        outside: bytes of weights in files of their own.
-        denormals: weights so small that processors compute with them slowly.
-        peak: bytes of values that are alive at once, where all sizes are fixed or symbols are one; None where sizes
-            are not known.
-        needs: what it takes to run it.
-        metadata: the model's own.
+        parameters: elements of all weights: initializers and tensors of `Constant` nodes.
+        weights: bytes of weights by element type.
+        outside: bytes of weights in external files.
+        denormals: denormal weights, with which processors compute slowly.
+        peak: the most bytes of values that are live at once, with symbolic dimensions taken as 1; None if sizes are
+            unknown.
+        needs: the requirements to run it.
+        metadata: the model's metadata.
     """
 
     producer: str
@@ -83,7 +83,7 @@ class Inspection(Shown):
         yield table
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """Title and text of each line that is shown."""
+        """Title and text of each printed line."""
         if self.producer:
             yield "written by", self.producer
         yield "versions", f"IR {self.ir_version}, " + ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in self.opsets.items())
@@ -112,7 +112,7 @@ class Inspection(Shown):
 
 
 def inspect(source: Source) -> Inspection:
-    """Say what a model is.
+    """Describe a model.
 
     Args:
         source: the model.
@@ -160,7 +160,7 @@ def _several(count: int, one: str, more: str) -> str:
 
 
 def _tensors(model: Model) -> Iterator[Tensor]:
-    """All weights, wherever a model keeps them."""
+    """All weights, in initializers and attributes."""
     for graph in model.graphs():
         yield from (value.tensor for value in graph.initializers if value.tensor is not None)
     for node in model.nodes():
@@ -173,9 +173,9 @@ def _type_name(dtype: int) -> str:
 
 
 def _interface(value: Value, declared: TensorType | None, names: Container[str]) -> ValueType | None:
-    """What a caller sees: sizes that follow from the graph, else what the model declares; no name that inference made.
+    """The type that a caller sees: inferred sizes, else the declared ones, without symbols that inference made up.
 
-    Of what an unknown operator gives nothing is inferred, but the model says what it is to be.
+    The result of an unknown operator has only its declared type.
     """
     inferred = value.type
     if not isinstance(inferred, TensorType) or inferred.shape is None:
@@ -207,7 +207,7 @@ def _denormals(array: np.ndarray[Any, Any]) -> int:
 
 
 def _peak(graph: Graph) -> int | None:
-    """The most bytes of values that are alive at once, nodes in order, symbols taken as one, weights left out."""
+    """The most bytes of values that are live at once, with nodes in order, symbols taken as 1, and without weights."""
     nodes = [node for node in graph if node.op != "Constant"]
     reads = [{*node.inputs, *captured_values(node)} for node in nodes]
     last = {value: number for number, values in enumerate(reads) for value in values}

@@ -1,4 +1,4 @@
-"""Looking at a model file without running it: contents, validity, and what it lost against the original."""
+"""Static checks of a model file: contents, validity, and losses against the original."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHECKER_LIMIT = (1 << 31) - 1
 
 
 def light_proto(path: Path) -> onnx.ModelProto:
-    """The proto of a file, without large weights where the file allows that; broken graphs are read too."""
+    """The proto of a file, without large weights if the file allows that; broken graphs are read too."""
     try:
         return Model.load(path).proto
     except ModelError:
@@ -36,13 +36,13 @@ def contents(path: Path, proto: onnx.ModelProto | None = None) -> Contents:
 
 
 def file_bytes(path: Path, proto: onnx.ModelProto) -> int:
-    """Size of a model file and of the external files that it refers to."""
+    """Size of a model file and the external files that it refers to."""
     beside = [path.parent / place for place in locations(proto)]
     return path.stat().st_size + sum(file.stat().st_size for file in beside if file.is_file())
 
 
 def check(path: Path) -> str:
-    """What `onnx.checker` objects to, as one line; "" when it accepts the file."""
+    """The objection of `onnx.checker`, as one line; "" if it accepts the file."""
     try:
         onnx.checker.check_model(str(path), full_check=path.stat().st_size < _CHECKER_LIMIT)
     except Exception as error:  # the checker raises ValidationError, inference errors and plain RuntimeErrors
@@ -51,13 +51,13 @@ def check(path: Path) -> str:
 
 
 def losses(before: onnx.ModelProto, after: onnx.ModelProto) -> Losses:
-    """What `after` no longer holds of `before`."""
+    """Properties of `before` that `after` lacks."""
     breaking = [d.message for d in differences(interface_of(before), interface_of(after)) if d.breaking]
     named_before = {node.name for node in nodes(before) if node.name}
     named_after = {node.name for node in nodes(after) if node.name}
     unnamed = sum(not node.name for node in nodes(after))
     new = len(named_after - named_before)
-    # A node that was fused away has no name to lose: only names that results could have kept are counted.
+    # A fused node has no name to keep: only names that nodes of the result could carry are counted.
     lost_names = min(len(named_before - named_after), unnamed + new)
     found = Losses(breaking, lost_names)
     kept = _metadata(after)
@@ -83,7 +83,7 @@ def _other_losses(before: onnx.ModelProto, after: onnx.ModelProto) -> list[str]:
 
 
 def _metadata(model: onnx.ModelProto, only: set[str] | None = None) -> set[tuple[str, str, str]]:
-    """Entries as (place, key, value): of model, graph and named nodes, of those in `only` when it is given."""
+    """Entries as (place, key, value) of model, graph and named nodes, of the nodes in `only` if given."""
     entries = {("model", p.key, p.value) for p in model.metadata_props}
     entries |= {("graph", p.key, p.value) for p in model.graph.metadata_props}
     for node in nodes(model):
@@ -93,7 +93,7 @@ def _metadata(model: onnx.ModelProto, only: set[str] | None = None) -> set[tuple
 
 
 def _docs(model: onnx.ModelProto, only: set[str] | None = None) -> Iterator[str]:
-    """Of model, graph, inputs, outputs and nodes: of those that have a name in `only` when it is given."""
+    """Documentation of model, graph, inputs, outputs and nodes, of the nodes with a name in `only` if given."""
     texts = [model.doc_string, model.graph.doc_string]
     texts += [value.doc_string for value in (*model.graph.input, *model.graph.output)]
     texts += [node.doc_string for node in nodes(model) if only is None or node.name in only]
@@ -101,7 +101,7 @@ def _docs(model: onnx.ModelProto, only: set[str] | None = None) -> Iterator[str]
 
 
 def graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
-    """The main graph and all bodies in it; not those of functions."""
+    """The main graph and all its subgraphs; not those of functions."""
     yield from _inner(model.graph)
 
 
@@ -120,7 +120,7 @@ def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Every node of the model, those of bodies and functions included."""
+    """Every node of the model, including subgraphs and functions."""
     for graph in graphs(model):
         yield from graph.node
     for function in model.functions:

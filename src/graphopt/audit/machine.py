@@ -1,4 +1,4 @@
-"""Where a measurement was made: processor, memory, system and versions."""
+"""The environment of a measurement: processor, memory, system and versions."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Machine:
         memory: bytes of main memory.
         system: operating system and architecture.
         python: Python version.
-        packages: installed packages that matter, with their versions.
-        load: mean number of running processes over the last minute, None where the system does not tell.
+        packages: relevant installed packages, with their versions.
+        load: mean number of running processes over the last minute; None if the system does not provide it.
     """
 
     processor: str
@@ -52,7 +52,7 @@ class Machine:
 
     @property
     def kind(self) -> str:
-        """What must be the same for times to be comparable."""
+        """A description of the machine; times are comparable only if it is equal."""
         cores = "1 core" if self.cores == 1 else f"{self.cores} cores"
         return f"{self.processor}, {cores}, {self.system}"
 

@@ -41,7 +41,7 @@ def _table(rows: Sequence[Row], wanted: Sequence[Column]) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table, numbers to the right."""
+    """A Markdown table, with all columns but the first right-aligned."""
     lines = ["| " + " | ".join(head) + " |", "|" + "|".join(["---", *("--:" for _ in head[1:])]) + "|"]
     lines += ["| " + " | ".join(markdown(cell) for cell in row) + " |" for row in rows]
     return "\n".join(lines)

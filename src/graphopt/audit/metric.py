@@ -23,13 +23,13 @@ _BATCH = 16
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """Data, and the function that judges outputs on it.
+    """Data, and a function that evaluates outputs on it.
 
     Attributes:
-        name: how tables call it.
+        name: its name in tables.
         data: arrays by name, samples along the first axis; those named like model inputs are fed, the others (labels)
-            only given to the function.
-        function: takes (outputs by name, data), gives a number; None when there is only data.
+            are only passed to the function.
+        function: maps (outputs by name, data) to a number; None if there is only data.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Metric:
 
     @classmethod
     def of(cls, data: str | Path | Arrays | None, metric: str | Callable[..., float] | None) -> Metric | None:
-        """From what the user gave.
+        """A metric from the user's arguments.
 
         Raises:
             UsageError: a metric without data, or one that cannot be found.
@@ -54,7 +54,7 @@ class Metric:
         return cls(metric.rpartition(":")[2], arrays, _find(metric))
 
     def inputs(self, model: onnx.ModelProto) -> dict[str, Any]:
-        """The arrays that the model takes.
+        """The arrays for the model's inputs.
 
         Raises:
             UsageError: one of its inputs is missing.
@@ -66,7 +66,7 @@ class Metric:
         return {name: self.data[name] for name in needed}
 
     def first_batch(self, model: onnx.ModelProto) -> dict[str, Any]:
-        """Inputs for timing: as many samples as the model is fixed to, else one."""
+        """Inputs for timing: as many samples as the model's fixed batch size, else one."""
         size = _fixed_batch(model) or 1
         return _samples(self.inputs(model), 0, size)
 
@@ -96,19 +96,19 @@ def _fixed_batch(model: onnx.ModelProto) -> int | None:
 
 
 def _samples(inputs: Mapping[str, Any], at: int, size: int) -> dict[str, Any]:
-    """Some samples of the inputs; a single number is for all of them."""
+    """A slice of the samples; scalars apply to all samples."""
     return {name: array[at : at + size] if np.ndim(array) else array for name, array in inputs.items()}
 
 
 def _joined(parts: Sequence[Any]) -> Any:
-    """What the runs gave for one output, one after the other; of a single number, an array of those."""
+    """The values of one output from all runs, concatenated; scalars give an array."""
     if all(isinstance(part, np.ndarray) for part in parts):
         return np.concatenate([np.atleast_1d(part) for part in parts])
     return [each for part in parts for each in (part if isinstance(part, list) else [part])]
 
 
 def evaluate(metric: Metric, variant: Variant) -> float | None:
-    """The metric of one contestant over all samples; samples that do not fill a fixed batch are left out."""
+    """The metric of one contestant over all samples, without an incomplete last batch if the batch size is fixed."""
     if metric.function is None:
         return None
     model = onnx.load(variant.path, load_external_data=False)
@@ -128,5 +128,5 @@ def evaluate(metric: Metric, variant: Variant) -> float | None:
     }
     try:
         return float(metric.function(outputs, given))
-    except Exception as error:  # the user's own code may raise anything at all
+    except Exception as error:  # the user's code may raise anything
         raise UsageError(f"the metric {metric.name} raised {type(error).__name__}: {error}") from error

@@ -1,4 +1,4 @@
-"""What a notebook shows of a run: two small tables."""
+"""The representation of a run in a notebook: two small tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Counts(Protocol):
 
     @property
     def ops(self) -> Mapping[str, int]:
-        """How often each operator occurs."""
+        """The count of each operator."""
 
     @property
     def bytes(self) -> int:
@@ -30,8 +30,8 @@ def run_html(before: Counts, after: Counts, hits: Mapping[str, int], seconds: fl
     """One run of a pipeline as two small tables.
 
     Args:
-        before: the model as it came.
-        after: the model as it is now.
+        before: the model before the run.
+        after: the model after the run.
         hits: how often each pass fired.
         seconds: time of the run.
     """

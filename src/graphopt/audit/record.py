@@ -1,4 +1,4 @@
-"""What an audit finds: one row for each way to run the model, and the whole."""
+"""The results of an audit: one row for each way to run the model, and the whole."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from graphopt.audit.machine import Machine
 
 SCHEMA = 1
-"""Version of the JSON form; a field is only ever added within one version."""
+"""Version of the JSON form; within one version fields are only added."""
 
 Status = Literal["ok", "failed", "crashed", "timeout", "memory", "invalid", "missing"]
 
 
 @dataclass(slots=True)
 class Losses:
-    """What a model no longer holds that the original held.
+    """Properties of the original that a model lost.
 
     Attributes:
         interface: breaking changes of inputs and outputs, in words.
-        node_names: names of nodes that are gone, although the result has nodes to carry them.
-        metadata: metadata entries of model, graph and nodes that are gone.
-        doc_strings: documentation strings that are gone.
+        node_names: lost names of nodes, as far as the result has nodes to carry them.
+        metadata: lost metadata entries of model, graph and nodes.
+        doc_strings: lost documentation strings.
         other: anything else (training information, annotations, sparse initializers, the producer), in words.
     """
 
@@ -60,7 +60,7 @@ class Contents:
 
     Attributes:
         nodes: nodes in all graphs.
-        ops: how often each operator occurs.
+        ops: the count of each operator.
         parameters: elements of all initializers.
         file_bytes: size of the file and of its external data.
     """
@@ -76,28 +76,28 @@ class Row:
     """One way to run the model: an optimizer's output, at one level of ONNX Runtime.
 
     Attributes:
-        name: how the row is called.
-        tool: the optimizer; `raw` for the model as it came.
+        name: its name.
+        tool: the optimizer; `raw` for the original model.
         runtime: ONNX Runtime's own level while running it: `none` or `all`.
         version: the tool's version.
         status: `ok`, or why there is no result.
-        message: what went wrong, or a remark.
-        seconds: time to optimize from file to file, imports not counted.
-        peak_bytes: largest resident memory of the process that optimized, imports included.
+        message: the error, or a remark.
+        seconds: time to optimize from file to file, without imports.
+        peak_bytes: largest resident memory of the optimizing process, with imports.
         contents: the output in numbers.
-        valid: whether `onnx.checker` accepts the output; None when that was not asked.
+        valid: whether `onnx.checker` accepts the output; None if that was not checked.
         losses: what it lost.
         start: milliseconds until a session is ready, one thread.
         start_speedup: against the baseline.
         latency: milliseconds of a run, by number of threads.
         speedup: against the baseline (above 1: faster), by number of threads.
-        max_abs: largest absolute error of what it computes as it is run here, against the raw model unoptimized.
+        max_abs: largest absolute error of its outputs as run here, against the raw model unoptimized.
         max_rel: that error relative to the output's range.
         verification: the oracle's status on inputs that expose errors, run without ONNX Runtime's optimizations:
             `equal`, `close`, `special` (only inputs with NaN or infinities differ), `mismatch` or `inconclusive`.
         metric: the value of the user's own metric.
-        passes: how often each of its passes fired, where it tells.
-        removed: nodes that each of these removed, less those that it added.
+        passes: how often each of its passes fired, if known.
+        removed: nodes that each of these removed, minus those that it added.
     """
 
     name: str
@@ -124,7 +124,7 @@ class Row:
 
     @property
     def ok(self) -> bool:
-        """Whether there is an output and it computes what the original computes."""
+        """Whether there is an output and it is equivalent to the original."""
         return self.status == "ok" and self.verification != "mismatch"
 
     def verdict(self, threads: int) -> Verdict | None:
@@ -143,7 +143,7 @@ class Audit(Shown):
         baseline: name of the row that speed-ups refer to.
         threads: the thread counts measured.
         inputs: shape of each input while measuring.
-        machine: where.
+        machine: the machine.
         metric: name of the user's metric, or "".
         notes: remarks on the conditions.
         seconds: time of the audit.
@@ -164,7 +164,7 @@ class Audit(Shown):
         return iter(self.rows)
 
     def row(self, name: str) -> Row:
-        """The row of a name; KeyError when there is none."""
+        """The row of a name; KeyError if there is none."""
         for row in self.rows:
             if row.name == name:
                 return row
@@ -172,7 +172,7 @@ class Audit(Shown):
 
     @property
     def ok(self) -> bool:
-        """Whether graphopt's own rows all computed what the original computes."""
+        """Whether all of graphopt's own rows are equivalent to the original."""
         return all(row.ok for row in self.rows if row.tool == "graphopt")
 
     def to_dict(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def version_of(peer: str) -> str:
 
 
 def runtime_of(peer: str) -> str:
-    """ONNX Runtime's level for running a peer's output: its own levels are complete in themselves."""
+    """ONNX Runtime's level for running a peer's output: outputs of its own levels need no further optimization."""
     return "none" if peer.startswith("ort-") and by_name(peer).distribution == _ORT and _is_level(peer) else "all"
 
 
@@ -32,12 +32,12 @@ def _is_level(peer: str) -> bool:
 
 
 def run_peer(peer: str, source: Path, target: Path, limits: Limits) -> Produced:
-    """Let a peer optimize a file."""
+    """Optimize a file with a peer."""
     result = by_name(peer).optimize_file(source, target, timeout=limits.seconds, memory_limit=limits.memory)
     return produced(result)
 
 
 def produced(result: PeerResult) -> Produced:
-    """A peer's result in the audit's words."""
+    """A peer's result as the audit's record."""
     status: Status = "memory" if "over the memory limit" in result.message else result.status
     return Produced(status, result.message, result.seconds, result.peak_memory_bytes)

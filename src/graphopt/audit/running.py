@@ -1,4 +1,4 @@
-"""A run of passes as lines and tables, laid out here: a terminal library takes longer to import than a model to run."""
+"""A run of passes as lines and tables, formatted here: importing a terminal library takes longer than most runs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from graphopt.verify import Report
 
 Line = tuple[str, str]
-"""Text that is safe to show, line feeds included, and a style: the name of a colour, `bold`, or "" for none."""
+"""Text that is safe to show, including line feeds, and a style: the name of a colour, `bold`, or "" for none."""
 
 
 def run_lines(result: Result, report: Report | None, *, events: bool = False) -> Iterator[Line]:
-    """What was done to a model, line by line.
+    """The changes to a model, line by line.
 
     Args:
         result: the run.
-        report: what the oracle said, if it was asked.
+        report: the oracle's report, if it was asked.
         events: list every rewrite.
     """
     before, after = result.before, result.after
@@ -61,14 +61,14 @@ def run_lines(result: Result, report: Report | None, *, events: bool = False) ->
 
 
 def render_run(result: Result, report: Report | None, *, events: bool = False) -> Iterator[Any]:
-    """The same for rich; see `run_lines`."""
+    """The lines for rich; see `run_lines`."""
     from graphopt.terminal import Lines
 
     return (Lines(text, style) for text, style in run_lines(result, report, events=events))
 
 
 def _table(titles: tuple[str, ...], rows: list[tuple[object, ...]]) -> Iterator[Line]:
-    """The first column to the left, the others, numbers, to the right."""
+    """A table with the first column left-aligned and the numbers in the others right-aligned."""
     cells = [titles, *(tuple(printable(str(cell)) for cell in row) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for number, row in enumerate(cells):

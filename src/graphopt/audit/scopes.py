@@ -1,4 +1,4 @@
-"""Which values a name can mean: functions have names of their own, bodies share those of what is around them."""
+"""Scopes of value names: functions have their own, subgraphs share those of the enclosing graph."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from graphopt.ir import Model
 from graphopt.rewrite import Event
 
 Scope = str
-"""The name of a function, or "" for the main graph; each with all bodies in it."""
+"""The name of a function, or "" for the main graph; each includes all its subgraphs."""
 
 
 class Scopes:
-    """The scopes in which rewrites took place: an event states the name of its graph, which bodies may share.
+    """The scopes of rewrites: an event states the name of its graph, which several subgraphs may share.
 
     Args:
-        *models: the model at any times of the run.
+        *models: the model at any stages of the run.
     """
 
     def __init__(self, *models: Model) -> None:
@@ -23,5 +23,5 @@ class Scopes:
                 self._known.setdefault(graph.name, {})[graph.scope] = None
 
     def of(self, event: Event) -> tuple[Scope, ...]:
-        """Where it may have been, the main graph first."""
+        """Its possible scopes, the main graph first."""
         return tuple(sorted(self._known.get(event.graph, ("",))))

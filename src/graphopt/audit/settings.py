@@ -1,4 +1,4 @@
-"""A choice of passes as plain data, which a child process or a replay can run again."""
+"""A choice of passes as plain data that a child process or a replay can run again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphopt.rewrite import Level, Log, Numerics, Options, Target
 
 
 class Manager(Protocol):
-    """What the audit needs to know of a `PassManager`."""
+    """The parts of a `PassManager` that an audit needs."""
 
     @property
     def level(self) -> Level:
@@ -40,16 +40,16 @@ class Manager(Protocol):
 
     @property
     def limit(self) -> int | None:
-        """The most rewrites."""
+        """The largest number of rewrites."""
         ...
 
     @property
     def opaque_weights(self) -> str | None:
-        """Weights that are left unread."""
+        """Weights that are not read."""
         ...
 
     def prepared(self, source: Source) -> Source:
-        """What the passes begin with."""
+        """The model as the passes get it."""
         ...
 
 
@@ -59,12 +59,12 @@ class Settings:
 
     Attributes:
         level: the level.
-        passes: the pipeline as text; the level's when "".
+        passes: the pipeline as text; the level's if "".
         skip: passes left out.
         numerics: the ceiling.
         options: settings of passes.
-        limit: stop after that many rewrites.
-        opaque: weights that are left unread, see `graphopt.PassManager`.
+        limit: stop after this many rewrites.
+        opaque: weights that are not read, see `graphopt.PassManager`.
     """
 
     level: Level = Level.BASIC
@@ -87,25 +87,25 @@ class Settings:
 
     @classmethod
     def at(cls, numerics: str | Numerics, target: str | Target | None) -> Settings:
-        """Those of any level, with this ceiling, for this machine; the present one when None.
+        """Settings for any level, with this ceiling and target; the present machine if None.
 
         Raises:
-            UsageError: one of them is not known.
+            UsageError: one of them is unknown.
         """
         machine = Target.parse(target) if isinstance(target, str) else target
         return cls(numerics=Numerics.of(numerics), options=Options(target=machine))
 
     @property
     def complete(self) -> bool:
-        """Whether outputs need no further optimization by ONNX Runtime, and would suffer from it."""
+        """Whether outputs need no further optimization by ONNX Runtime, which would slow them down."""
         return self.level >= Level.LAYOUT
 
     def with_limit(self, limit: int | None) -> Settings:
-        """The same, stopping after that many rewrites."""
+        """The same settings, with a limit on the rewrites."""
         return replace(self, limit=limit)
 
     def only(self, *passes: str) -> Settings:
-        """The same, running these passes alone."""
+        """The same settings, running only these passes."""
         return replace(self, passes=",".join(passes))
 
     def plan(self) -> Plan:
@@ -114,12 +114,12 @@ class Settings:
         return Plan(pipeline, self.numerics, frozenset(self.skip))
 
     def run(self, source: Source | Model, *, explain: bool = False, plan: Plan | None = None) -> tuple[Model, Log]:
-        """Optimize a model; a given view is changed.
+        """Optimize a model; a `Model` is changed in place.
 
         Args:
             source: the model.
             explain: collect near misses.
-            plan: the passes, when they are at hand already.
+            plan: the passes, if already made.
         """
         model = source if isinstance(source, Model) else Model.load(source, opaque=self.opaque)
         log = Log(listen=explain, limit=self.limit)

@@ -1,4 +1,4 @@
-"""Medians with confidence intervals, and when two times are the same."""
+"""Medians with confidence intervals, and ties."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 TIE = 0.03
-"""Two times whose ratio is within this of one are called a tie."""
+"""Two times are a tie if their ratio differs from one by at most this much."""
 
 Verdict = Literal["faster", "tie", "slower"]
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A sample in three numbers.
+    """A sample summarized by its median and an interval.
 
     Attributes:
         median: its median.
@@ -31,10 +31,10 @@ class Spread:
 
     @classmethod
     def of(cls, sample: Sequence[float]) -> Spread:
-        """The spread of a sample that is not empty.
+        """The spread of a nonempty sample.
 
-        The interval is the one between two order statistics, which assumes nothing of the distribution. Below eight
-        values no such interval reaches 99 %: then it is the whole range.
+        The interval is between two order statistics, which assumes nothing of the distribution. Below eight values no
+        such interval reaches 99 %: then it is the whole range.
         """
         values = sorted(sample)
         count = len(values)
@@ -47,15 +47,15 @@ class Spread:
 
     @property
     def uncertainty(self) -> float:
-        """Half the width of the interval, relative to the median; infinite of a single value, which has none."""
+        """Half the width of the interval, relative to the median; infinite for a single value, which has none."""
         if self.rounds < 2:
             return math.inf
         return (self.high - self.low) / 2 / self.median if self.median else 0.0
 
     def verdict(self) -> Verdict:
-        """What a spread of speed-ups says: a tie within 3 %, or where the interval reaches across one.
+        """The verdict of a spread of speed-ups: a tie within 3 %, or if the interval contains 1.
 
-        A single value has no interval, and says nothing.
+        A single value has no interval, and is a tie.
         """
         if self.rounds < 2 or abs(self.median - 1.0) <= TIE or self.low <= 1.0 <= self.high:
             return "tie"
@@ -67,5 +67,5 @@ class Spread:
 
 
 def speedups(base: Sequence[float], own: Sequence[float]) -> Spread:
-    """How many times faster `own` is than `base`, round by round."""
+    """The speed-up of `own` over `base`, round by round."""
     return Spread.of([b / o for b, o in zip(base, own, strict=True)])

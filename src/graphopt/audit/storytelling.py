@@ -18,11 +18,11 @@ from graphopt.rewrite import NearMiss
 
 _PLACES = 3
 _NAME = re.compile(r"\S*[\d_/:]\S*")
-"""What is a name or a number, and not a word of a sentence."""
+"""Matches names and numbers, as opposed to words of a sentence."""
 
 
 def render_explanation(found: Explanation) -> Iterator[Any]:
-    """The whole: summary, events, near misses."""
+    """The whole explanation: summary, events, near misses."""
     yield Text(f"{found.nodes[0]} -> {found.nodes[1]} nodes in {counted(len(found.steps), 'rewrite')}", style="bold")
     yield Text(f"passes: {found.pipeline}", style="dim")
     if not (found.steps or found.near_misses or found.failures):
@@ -44,7 +44,7 @@ def render_explanation(found: Explanation) -> Iterator[Any]:
 
 
 def render_story(story: Story) -> Iterator[Any]:
-    """One node."""
+    """The story of one node."""
     if story.start is not None:
         yield Text(f"{story.name}: {story.start}", style="bold")
     else:

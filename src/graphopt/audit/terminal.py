@@ -1,4 +1,4 @@
-"""An audit on the terminal: columns that do not fit side by side are stacked, so that 80 columns show everything."""
+"""An audit on the terminal: columns that do not fit side by side are stacked, so that 80 columns suffice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WIDTH_OF_TEXT = 120
 _NARROW = 60
 _OPERATORS = 24
 _LONG = 4
-"""Weight of columns that hold sentences."""
+"""Weight of columns with sentences."""
 
 
 def render_audit(audit: Audit, width: int) -> Iterator[Any]:
@@ -58,7 +58,7 @@ def _conditions(audit: Audit) -> str:
 
 
 def _tables(title: str, rows: Sequence[Row], wanted: Sequence[Column], width: int) -> Iterator[Any]:
-    """The columns that matter most, and below them the others."""
+    """The most important columns, and below them the others."""
     left = _filled(rows, wanted)
     while left:
         shown = _fitting(rows, left, width)
@@ -83,7 +83,7 @@ def _table(title: str, rows: Sequence[Row], shown: Sequence[Column], width: int)
 
 
 def _filled(rows: Sequence[Row], wanted: Sequence[Column]) -> list[Column]:
-    """The columns that have anything in them."""
+    """The columns that are not empty."""
     return [column for column in wanted if any(column.cell(row) != columns.ABSENT for row in rows)]
 
 
@@ -97,7 +97,7 @@ def _fitting(rows: Sequence[Row], wanted: Sequence[Column], width: int) -> list[
         return names + sum(min(30, cell) + 2 for cell in cells)
 
     while rows and len(shown) > 1 and needed() > width:
-        # Of equals the last goes first: columns are in the order in which they are read.
+        # Of equal weights the last is removed first: columns are in reading order.
         shown.remove(max(reversed(shown), key=lambda column: column.weight))
     return shown
 
@@ -112,7 +112,7 @@ def _remarks(audit: Audit) -> Iterator[Text]:
 
 
 def _operators(audit: Audit, width: int) -> Iterator[Any]:
-    """How often each operator occurs in each result; under letters where the names of the rows have no room."""
+    """The count of each operator in each result; rows are labelled with letters if their names do not fit."""
     names, counts = columns.operator_rows(audit)
     if not counts:
         return

@@ -1,4 +1,4 @@
-"""Measuring in a process of its own: a variant that crashes costs its own row and nothing else."""
+"""Measures in a separate process: a crashing variant only loses its own row."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from graphopt.audit.bench import Job
 from graphopt.system.processes import ChildError, call
 
 Progress = Callable[[str, float], None]
-"""Told what is being done, and how far that is (0 to 1)."""
+"""Called with the current activity and its progress (0 to 1)."""
 
 
 @dataclass(slots=True)
 class Timing:
-    """What a job gave.
+    """The results of a job.
 
     Attributes:
         latency: for each thread count, milliseconds of every round by variant.
         start: milliseconds of every session start by variant.
         errors: largest absolute and relative error by variant.
         failures: why a variant could not be run.
-        crashed: variants that took their process with them.
+        crashed: variants that crashed their process.
     """
 
     latency: dict[int, dict[str, list[float]]] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Timing:
 
 
 def measure(job: Job, progress: Progress = lambda what, part: None) -> Timing:
-    """Run a job; when the process dies at a variant, run it again without that one."""
+    """Run a job; if the process dies at a variant, run it again without that variant."""
     failures: dict[str, str] = {}
     crashed: set[str] = set()
     while True:
@@ -52,7 +52,7 @@ def measure(job: Job, progress: Progress = lambda what, part: None) -> Timing:
 
 
 def _attempt(job: Job, progress: Progress) -> tuple[Timing, str | None, str | None]:
-    """One process: what it gave, and when it died the variant it was at and how it ended."""
+    """Run one process: its results, and if it died the variant at which it did and how it ended."""
     timing = Timing()
     at: str | None = None
     stage = ""

@@ -1,4 +1,4 @@
-"""What an audit comes to, in one sentence."""
+"""The conclusion of an audit, in one sentence."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from graphopt.printable import counted
 
 
 def sentence(audit: Audit) -> str:
-    """What graphopt's best result gains over the best of the others, or that nothing can be said; "" without both.
+    """The gain of graphopt's best result over the best of the others, or that there is no conclusion; "" without both.
 
-    What is best is judged at the first number of threads, by the speed-up over the baseline; of graphopt's results one
+    The best result is chosen at the first number of threads, by the speed-up over the baseline; a result of graphopt's
+    that is significantly faster than the others precedes one with a better median only.
     that is surely faster than the others comes before one whose median alone is better.
     """
     threads = next(iter(audit.threads), 1)

@@ -1,4 +1,4 @@
-"""The oracle's word on an optimized model, in the audit's terms."""
+"""The oracle's status of an optimized model, in the audit's terms."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from graphopt.verify import Report
 
 
 def oracle_status(report: Report) -> str:
-    """The oracle's status, with `special` where nothing but inputs with NaN or infinities differs.
+    """The oracle's status, with `special` if only inputs with NaN or infinities differ.
 
-    Kernels of the blocked layout treat NaN otherwise than the plain ones, which is not a wrong rewrite.
+    Kernels of the blocked layout treat NaN differently from the plain ones, which is not a wrong rewrite.
     """
     return "special" if report.only_special else report.status

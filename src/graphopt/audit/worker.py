@@ -1,4 +1,4 @@
-"""Measuring graphopt itself as a contestant, in a process of its own."""
+"""Runs graphopt itself as a contestant, in a separate process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Work:
 
 
 def do(work: Work) -> dict[str, Any]:
-    """Run it; imports are done before the clock starts."""
+    """Run it; imports precede the timing."""
     plan = work.settings.plan()
     plan.names()
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Audits of many models: one task, an engine that does it wherever, a store that loses nothing, and what it says."""
+"""Audits of many models: the task for one model, engines that run it, a store that loses nothing, and reports."""
 
 from __future__ import annotations
 

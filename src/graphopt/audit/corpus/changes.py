@@ -1,4 +1,4 @@
-"""What changed between two releases: model by model, worst first; and whether that may be released."""
+"""Changes between two releases, model by model, worst first; and whether they prevent a release."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ What = Literal[
 ]  # fmt: skip
 _ORDER: tuple[What, ...] = get_args(What)
 BREAKING: tuple[What, ...] = ("wrong", "failed", "slower")
-"""What a release is held back for."""
+"""Changes that prevent a release."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedModel:
-    """One model that one contestant treats otherwise than before.
+    """A model for which the result of a contestant changed.
 
     Attributes:
         model: digest of the model.
         name: its name.
         contestant: the contestant.
-        what: how it changed.
-        before: as it was, in words.
-        after: as it is.
-        ratio: after over before, where both are numbers; for times above 1 is slower.
+        what: the kind of change.
+        before: the result before, in words.
+        after: the result after.
+        ratio: after / before, if both are numbers; for times above 1 is slower.
         kind: the kind of machine, for times.
     """
 
@@ -48,15 +48,15 @@ class ChangedModel:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two releases.
+    """A comparison of two releases.
 
     Attributes:
-        old: the one before.
-        new: the one after.
-        margin: by which share a time or a size may differ.
-        compared: how many models both have.
-        untimed: models whose times are not compared, since they are of different kinds of machines.
-        changes: the worst first.
+        old: the earlier campaign.
+        new: the later campaign.
+        margin: the fraction by which a time or a size may differ.
+        compared: the number of models that both have.
+        untimed: the number of models whose times are not compared, since they are from different kinds of machines.
+        changes: the changes, worst first.
     """
 
     old: Campaign
@@ -68,23 +68,23 @@ class Comparison:
 
     @property
     def breaking(self) -> list[ChangedModel]:
-        """What the new release is held back for."""
+        """The changes that prevent the new release."""
         return [each for each in self.changes if each.what in BREAKING]
 
 
 def compare(old: Store, before: Campaign, new: Store, after: Campaign, margin: float) -> Comparison:
-    """What changed from one campaign to another, for the models that both have.
+    """The changes from one campaign to another, for the models that both have.
 
-    A model is slower when its speed-up against the baseline of its own run is smaller by more than the margin, and the
-    intervals of the two do not meet; where it was measured several times, the median of these counts. Times of
-    different kinds of machines are not compared; all else is.
+    A model is slower if its speed-up over the baseline of its own run decreased by more than the margin and the
+    intervals of both do not overlap; if it was measured several times, the median counts. Times of different kinds of
+    machines are not compared; everything else is.
 
     Args:
-        old: the store of the release before.
+        old: the store of the earlier release.
         before: its campaign.
-        new: the store of the new release; it may be the same.
+        new: the store of the later release; it may be the same.
         after: its campaign.
-        margin: by which share a time or a size may differ.
+        margin: the fraction by which a time or a size may differ.
     """
     changes: dict[tuple[str, str, What, str], ChangedModel] = {}
     compared: set[str] = set()
@@ -99,7 +99,7 @@ def compare(old: Store, before: Campaign, new: Store, after: Campaign, margin: f
         if same:
             timed.add(record.model)
         pair = _Pair(known, record, old.repeats(before, *_key(known)), new.repeats(after, *_key(record)))
-        # A model that was timed on several kinds of machines changed once, but for its times.
+        # A model that was timed on several kinds of machines counts as one change, except for its times.
         for each in pair.changes(margin, timed=same):
             changes.setdefault((each.model, each.contestant, each.what, each.kind), each)
     ordered = sorted(changes.values(), key=lambda each: (_ORDER.index(each.what), -abs(each.ratio - 1.0), each.name))
@@ -107,13 +107,13 @@ def compare(old: Store, before: Campaign, new: Store, after: Campaign, margin: f
 
 
 def confirm(store: Store, found: Comparison, times: int, again: Callable[[], Comparison]) -> Comparison:
-    """Measure what seems slower again, so that noise is not taken for a change; what was measured is kept.
+    """Repeat measurements that seem slower, so that noise is not reported as a change; the repeats are stored.
 
     Args:
-        store: that of the new release.
-        found: what changed.
-        times: how often to measure each.
-        again: compares anew.
+        store: the store of the new release.
+        found: the changes.
+        times: how often to repeat each measurement.
+        again: repeats the comparison.
     """
     settings = CorpusSettings(**{**found.new.settings, "levels": tuple(found.new.settings["levels"]),
                                  "against": tuple(found.new.settings["against"]),
@@ -128,7 +128,7 @@ def confirm(store: Store, found: Comparison, times: int, again: Callable[[], Com
 
 
 def _measure(store: Store, campaign: Campaign, change: ChangedModel, settings: CorpusSettings) -> None:
-    """Audit a model again, under whichever name it still has."""
+    """Audit a model again, under any name that still refers to it."""
     for name in dict.fromkeys((change.name, *store.names_of(change.model))):
         record = audit_one(Reference(name, change.model), settings)
         if record.audit is not None:
@@ -148,7 +148,7 @@ class _Pair:
         self.old_all, self.new_all = [old, *old_repeats], [new, *new_repeats]
 
     def changes(self, margin: float, *, timed: bool) -> Iterator[ChangedModel]:
-        """All that is different; in times only where these can be compared."""
+        """All differences; in times only if these are comparable."""
         before, after = _rows(self.old), _rows(self.new)
         if self.new.audit is None or self.old.audit is None:
             if self.new.audit is None and self.old.audit is not None:

@@ -1,8 +1,8 @@
-"""Models behind URLs on this machine's disk: each is fetched once for all that is done with it, within a limit.
+"""Models behind URLs on this machine's disk: each is fetched once for all tasks that use it, within a limit.
 
-A model is read to find out whether it is known, and once more when it is audited. What the first task fetched stays for
-the second one in a folder that all workers of a user on a machine share, and goes after that. Whoever uses a model
-holds a lock; models that nobody uses give way when others need room, the oldest first.
+A model is read to determine whether it is known, and again when it is audited. The files that the first task fetched
+are kept for the second one in a folder shared by all workers of a user on a machine, and deleted afterwards. A task
+holds a lock on the model that it uses; unused models are evicted when others need space, oldest first.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from graphopt.system.files import scratch
 
 _POLL_SECONDS = 0.05
 _PATIENCE = 3600.0
-"""Seconds in which others may give room: they give it when their model is audited."""
+"""Seconds to wait for others to free space, which they do once their model is audited."""
 _MOST = 256
-"""Models that are kept for a task to come."""
+"""Models that are kept for a later task."""
 
 
 class UnreachableError(GraphoptError):
-    """A model that cannot be fetched: another try may reach it."""
+    """A model that cannot be fetched; a retry may succeed."""
 
 
 class ChangedError(GraphoptError):
-    """A model whose contents are not those that it was to have."""
+    """A model whose contents differ from the expected ones."""
 
 
 class CrowdedError(Exception):
-    """There is no room now."""
+    """There is no space at present."""
 
 
 class Download:
-    """A model's folder, which is this task's alone for a while.
+    """A model's folder, which this task owns for a while.
 
     Args:
         path: the folder.
-        limit: bytes that all downloads may have; half of what is free without them when None.
+        limit: bytes of all downloads; half of the space that is free without them if None.
     """
 
     def __init__(self, path: Path, limit: int | None) -> None:
@@ -52,30 +52,30 @@ class Download:
         self._patient = False
 
     def has(self, digest: str) -> bool:
-        """Whether the contents with a digest are there, complete."""
+        """Whether the complete contents with this digest are there."""
         with suppress(OSError):
             return digest != "" and (self.path / "digest").read_text(encoding="utf-8") == digest
         return False
 
     def complete(self, digest: str) -> None:
-        """The contents are complete, and have this digest."""
+        """Mark the contents as complete, with this digest."""
         (self.path / "digest").write_text(digest, encoding="utf-8")
 
     def remove(self) -> None:
-        """Give the room back."""
+        """Free the space."""
         _remove(self.path)
 
     def fill(self, fetch: Callable[[Download], None]) -> None:
         """Fetch the contents.
 
-        Whoever finds no room gives back what it has and queues up. Only the first in the queue keeps what it has while
-        it waits, so all others come to an end, and give room, without it.
+        A task that finds no space frees its own and queues up. Only the first in the queue keeps its files while it
+        waits, so all others finish, and free space, without depending on it.
 
         Args:
-            fetch: does it, and calls `ask` as it goes.
+            fetch: fetches, and calls `ask` repeatedly.
 
         Raises:
-            UnreachableError: there will be no room.
+            UnreachableError: no space became free.
         """
         try:
             self._afresh(fetch)
@@ -95,7 +95,7 @@ class Download:
             raise
 
     def ask(self, room: int) -> None:
-        """Have room for so many bytes: all of its files together."""
+        """Reserve this many bytes for all files of the model together."""
         until = time.monotonic() + _PATIENCE
         while not self._is_given(room):
             if not self._patient:
@@ -127,11 +127,11 @@ class Download:
 
 @contextmanager
 def download(name: str, limit: int | None = None) -> Iterator[Download]:
-    """The folder of a model, empty or as the last task left it; nobody else uses it for as long as the block runs.
+    """The folder of a model, empty or as the last task left it; no other task uses it while the block runs.
 
     Args:
         name: digest of its URL.
-        limit: bytes that all downloads of this user on this machine may have; half of what is free when None.
+        limit: bytes of all downloads of this user on this machine; half of the free space if None.
     """
     if not locks.AVAILABLE:
         with scratch() as folder:
@@ -144,7 +144,7 @@ def download(name: str, limit: int | None = None) -> Iterator[Download]:
 
 
 def clear_downloads() -> None:
-    """Remove what nobody uses."""
+    """Remove all unused models."""
     for path in _folders(_shelf()):
         _gone(path)
 
@@ -159,12 +159,12 @@ def _folders(shelf: Path) -> list[Path]:
 
 
 def _lock_of(path: Path) -> Path:
-    # There is a bounded number of locks, which stay; models that share one wait for each other.
+    # The number of locks is bounded, and they are never deleted; models that share one wait for each other.
     return path.with_name(f"lock-{path.name[:3]}")
 
 
 def _gone(path: Path) -> bool:
-    """Remove a model unless somebody uses it."""
+    """Remove a model unless it is in use."""
     with ExitStack() as held:
         if not locks.try_lock(_lock_of(path), held):
             return False
@@ -173,7 +173,7 @@ def _gone(path: Path) -> bool:
 
 
 def _remove(path: Path) -> None:
-    """Remove a model's folder, what it holds before the note of its room: others take the room once that is gone."""
+    """Remove a model's folder, its files before the record of its size: once that is gone others use the space."""
     shutil.rmtree(path / "files", ignore_errors=True)
     shutil.rmtree(path, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""Dask as the engine: workers on this machine or on many, given out by a scheduler."""
+"""Dask as the engine: a scheduler distributes tasks to workers on this machine or on several."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _COUNT_SECONDS = 5.0
 _CONNECT_SECONDS = 10.0
 _MOST_AT_ONCE = 100
 _PATIENCE = 60.0
-"""Seconds in which the first worker may come, or an answer that is known to be there."""
+"""Seconds to wait for the first worker, or for an answer that is known to be available."""
 
 
 class Fleet:
     """Workers of Dask.
 
-    A worker that dies costs its task, which is lost and given out again by the run. When the scheduler goes away all
-    that it had is lost in the same way, and given to the one that comes back at its address.
+    If a worker dies, its task is lost and the run submits it again. If the scheduler goes away, all its tasks are lost
+    in the same way, and submitted to the one that comes back at its address.
 
     Args:
-        workers: how many to start on this machine, where no scheduler is named.
+        workers: how many to start on this machine, if no scheduler is given.
         scheduler: address of a running scheduler, like `tcp://host:8786`; its workers run one task at a time each if
             they were started with `--nthreads 1`.
 
@@ -51,7 +51,7 @@ class Fleet:
         self._answers: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
         self._ready: deque[Answer] = deque()
         self._numbers = itertools.count()
-        # Whether a task is given out again is for the run to say, which counts how often.
+        # The run decides about retries, since it counts them.
         self._stack.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": 0}))
         try:
             if scheduler is None:
@@ -63,7 +63,7 @@ class Fleet:
             self._stack.callback(self._client.close)
             self._client.wait_for_workers(1, timeout=_PATIENCE)
             if scheduler is None:
-                # Ctrl-C reaches the whole family, and is for the one that hands out the work.
+                # Ctrl-C reaches the whole process group, and is handled by the process that submits the work.
                 self._client.register_worker_callbacks(_ignore_interrupts)
             self.dashboard = str(self._client.dashboard_link)
         except (OSError, ValueError, RuntimeError) as error:
@@ -73,7 +73,7 @@ class Fleet:
 
     @property
     def workers(self) -> int:
-        """How many tasks run at once; workers come and go."""
+        """The number of concurrent tasks; workers come and go."""
         if time.monotonic() > self._counted + _COUNT_SECONDS:
             with contextlib.suppress(Exception):  # the scheduler may be away
                 self._workers = sum(self._client.nthreads().values()) or 1
@@ -81,11 +81,11 @@ class Fleet:
         return self._workers
 
     def kinds(self) -> list[str]:
-        """The kinds of machines that work."""
+        """The kinds of machines among the workers."""
         return sorted(set(self._client.run(_kind).values()))
 
     def submit(self, ticket: Any, function: Callable[..., Any], *args: Any, near: str = "") -> None:
-        """Have a function called, which does not raise; on the machine named if it can be there."""
+        """Call a function, which does not raise, in a worker; on the given machine if possible."""
         future = self._client.submit(
             _told, function, *args, key=f"{function.__name__}-{next(self._numbers)}", pure=False,
             workers=[near] if near else None, allow_other_workers=bool(near),
@@ -93,13 +93,13 @@ class Fleet:
         future.add_done_callback(lambda done: self._answers.put((ticket, done)))
 
     def next(self, seconds: float) -> Answer | None:
-        """The next answer; None when there is none in that time."""
+        """The next answer; None if there is none within that time."""
         if not self._ready:
             self._take(seconds)
         return self._ready.popleft() if self._ready else None
 
     def _take(self, seconds: float) -> None:
-        """Fetch what is done: all at once, since each fetching is a conversation with the scheduler."""
+        """Fetch all finished results at once, since each request is a round trip to the scheduler."""
         try:
             done = [self._answers.get(timeout=seconds)]
         except queue.Empty:
@@ -121,9 +121,9 @@ class Fleet:
             future.release()
 
     def close(self, *, now: bool = False) -> None:
-        """End; with `now` whatever runs is stopped."""
+        """Shut down; with `now` running tasks are stopped."""
         logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
-        with contextlib.suppress(Exception):  # whoever is gone need not be told
+        with contextlib.suppress(Exception):  # workers that are gone need not be told
             self._client.run(_stop_all if now else _close_idle, wait=False)
         with contextlib.suppress(Exception):
             self._stack.close()
@@ -138,7 +138,7 @@ def _answer(ticket: Any, future: Any) -> Answer:
 
 
 def _told(function: Callable[..., Any], *args: Any) -> tuple[Any, str]:
-    """What a function returns, and where it was called, as the scheduler names that machine."""
+    """The result of a function, and the machine that called it, as the scheduler names it."""
     host = require("distributed.comm").get_address_host(require("distributed").get_worker().address)
     return function(*args), host
 
@@ -151,7 +151,7 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-async def _stop_all() -> None:  # what is not waited for has to be a coroutine
+async def _stop_all() -> None:  # must be a coroutine, since it is not awaited
     stop_all()
     clear_downloads()
 

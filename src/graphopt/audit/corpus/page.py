@@ -13,7 +13,7 @@ from graphopt.audit.corpus.report import CorpusReport, Standing
 from graphopt.audit.html.rendering import render, script_data, source
 
 MOST_MODELS = 20_000
-"""Of some 1 kB each; the models with faults come first."""
+"""The most models on a page, of about 1 kB each; those with faults come first."""
 
 
 def corpus_html(report: CorpusReport, records: Iterable[Record]) -> str:
@@ -21,7 +21,7 @@ def corpus_html(report: CorpusReport, records: Iterable[Record]) -> str:
 
     Args:
         report: the report.
-        records: those that it is on.
+        records: the records that it covers.
     """
     total = report.statuses.total()
     shown = heapq.nsmallest(MOST_MODELS, map(_model, records), key=_rank)
@@ -45,7 +45,7 @@ def corpus_html(report: CorpusReport, records: Iterable[Record]) -> str:
 
 
 def _figures(standing: Standing, report: CorpusReport) -> dict[str, Any]:
-    """A contestant's figures; the page finds the models behind each by itself."""
+    """A contestant's figures; the page itself finds the models behind each."""
     speeds = [standing.speed.get(kind) for kind in report.kinds]
     return {
         "name": standing.name,

@@ -1,4 +1,4 @@
-"""Workers on this machine without a scheduler: threads, each of which has its work done in processes."""
+"""Workers on this machine without a scheduler: threads that run their work in child processes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from graphopt.audit.corpus.workshop import close_workshop, stop_all
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of something submitted.
+    """The outcome of a submitted task.
 
     Attributes:
-        ticket: what it was submitted with.
-        result: what the function returned.
+        ticket: the ticket that it was submitted with.
+        result: the result of the function.
         lost: why there is no result: the worker died.
-        where: the machine that did it.
+        where: the machine that ran it.
     """
 
     ticket: Any
@@ -31,27 +31,27 @@ class Answer:
 
 
 class Engine(Protocol):
-    """Who does the work; the pool here or Dask."""
+    """Runs tasks: the pool in this module, or Dask."""
 
     @property
     def workers(self) -> int:
-        """How many tasks run at once."""
+        """The number of concurrent tasks."""
         ...
 
     def kinds(self) -> list[str]:
-        """The kinds of machines that work."""
+        """The kinds of machines among the workers."""
         ...
 
     def submit(self, ticket: Any, function: Callable[..., Any], *args: Any, near: str = "") -> None:
-        """Have a function called, which does not raise; on the machine named if it can be there."""
+        """Call a function, which does not raise, in a worker; on the given machine if possible."""
         ...
 
     def next(self, seconds: float) -> Answer | None:
-        """The next answer; None when there is none in that time."""
+        """The next answer; None if there is none within that time."""
         ...
 
     def close(self, *, now: bool = False) -> None:
-        """End; with `now` whatever runs is stopped."""
+        """Shut down; with `now` running tasks are stopped."""
         ...
 
 
@@ -59,7 +59,7 @@ class WorkerPool:
     """Workers on this machine.
 
     Args:
-        workers: how many.
+        workers: their number.
     """
 
     def __init__(self, workers: int) -> None:
@@ -72,29 +72,29 @@ class WorkerPool:
             thread.start()
 
     def kinds(self) -> list[str]:
-        """This machine's."""
+        """The kind of this machine."""
         return [machine().kind]
 
     def submit(self, ticket: Any, function: Callable[..., Any], *args: Any, near: str = "") -> None:
-        """Have a function called, which does not raise; all is done on this machine."""
+        """Call a function, which does not raise, on this machine."""
         self._todo.put((ticket, function, args))
 
     def next(self, seconds: float) -> Answer | None:
-        """The next answer; None when there is none in that time."""
+        """The next answer; None if there is none within that time."""
         try:
             return self._answers.get(timeout=seconds)
         except queue.Empty:
             return None
 
     def close(self, *, now: bool = False) -> None:
-        """End; with `now` whatever runs is stopped."""
+        """Shut down; with `now` running tasks are stopped."""
         self._stopping = True
         for _ in self._threads:
             self._todo.put(None)
         for thread in self._threads:
             while thread.is_alive():
                 if now:
-                    stop_all()  # over and over: a worker may just have started another process
+                    stop_all()  # repeatedly: a worker may just have started another process
                 thread.join(0.05 if now else None)
         clear_downloads()
 
@@ -104,7 +104,7 @@ class WorkerPool:
                 ticket, function, args = job
                 try:
                     answer = Answer(ticket, function(*args))
-                except Exception as error:  # as a worker that dies: nobody waits for it
+                except Exception as error:  # like the death of a worker, since no caller waits here
                     answer = Answer(ticket, lost=f"{type(error).__name__}: {error}")
                 self._answers.put(answer)
         finally:

@@ -1,4 +1,4 @@
-"""What is asked of an audit of many models, and what becomes of each model: both are plain data that travels."""
+"""Settings of an audit of many models, and the record of each model: both are plain data that can be sent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Status = Literal[
     "done", "failed", "crashed", "timeout", "memory", "too large", "unreachable", "changed", "disk", "lost"
 ]
 OF_THE_MODEL = ("done", "failed", "crashed", "timeout", "memory", "too large")
-"""What lies in the model. The others lie in where it ran: they are kept, and tried again in the next run."""
+"""Statuses caused by the model. The others are caused by the machine: they are stored, and retried in the next run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class Reference:
 
     Attributes:
         name: a path, or a URL that fsspec can open.
-        digest: of its contents, weights included; "" when nobody has read it yet.
+        digest: of its contents, including weights; "" if it has not been read yet.
         files: the files of its external data, relative to it.
-        stamp: what the file system said of all these files when they were read.
+        stamp: the file system's information about all these files when they were read.
     """
 
     name: str
@@ -39,14 +39,14 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class CorpusSettings:
-    """How each model is audited; every field changes what a record says.
+    """How each model is audited; records depend on every field.
 
     Attributes:
         levels: graphopt's levels.
         against: names of peers.
-        timed: measure latency; without it there are counts, checks and the time to optimize.
+        timed: measure latency; without it there are only counts, checks and the time to optimize.
         threads: intra-op thread counts to time at.
-        rounds: interleaved rounds; by the budget when None.
+        rounds: interleaved rounds; by the budget if None.
         budget: seconds of rounds for one thread count.
         starts: session starts of each row.
         shapes: shapes of inputs by name.
@@ -54,9 +54,9 @@ class CorpusSettings:
         verify: ask the oracle.
         seed: seed of the inputs.
         numerics: the ceiling for graphopt's passes.
-        target: the machine that layout passes write for; the present one when "".
-        seconds: what one optimizer may take.
-        memory: bytes that one process may hold; half of the machine's when None.
+        target: the machine that layout passes write for; the present one if "".
+        seconds: time limit of one optimizer.
+        memory: bytes that one process may hold; half of the machine's if None.
         largest: bytes of the largest model, external data included; None for no limit.
     """
 
@@ -82,10 +82,10 @@ class CorpusSettings:
         return asdict(self)
 
     def check(self) -> None:
-        """Refuse what is wrong for all models.
+        """Reject settings that are wrong for all models.
 
         Raises:
-            UsageError: a level, a peer, a target or numerics that nobody knows, or impossible numbers of threads.
+            UsageError: a level, a peer, a target or numerics is unknown, or a number of threads is impossible.
         """
         check_threads(*self.threads)
         contestants(None, self.levels, self.against, Settings.at(self.numerics, self.target or None))
@@ -93,20 +93,20 @@ class CorpusSettings:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What became of one model.
+    """The result for one model.
 
     Attributes:
-        model: digest of its contents; of its name where it could not be read.
-        name: how the model was called.
+        model: digest of its contents; of its name if it could not be read.
+        name: the name of the model.
         status: `done`, or why there is no audit.
-        how: what went wrong, with the last line of the process that did.
-        at: what was being done then: the contestant and the stage.
-        tries: how each try failed.
-        seconds: time that it took.
-        kind: the kind of machine; "" where nothing was timed, since then it does not matter.
+        how: the error, with the last line of the process in which it occurred.
+        at: the activity at that time: the contestant and the stage.
+        tries: how each attempt failed.
+        seconds: its duration.
+        kind: the kind of machine; "" if nothing was timed, since then it does not matter.
         machine: description of the machine.
-        audit: what `Audit.to_dict` gives.
-        versions: digest of the versions of everything that took part.
+        audit: the result of `Audit.to_dict`.
+        versions: digest of the versions of all software involved.
     """
 
     model: str
@@ -123,7 +123,7 @@ class Record:
 
     @property
     def settled(self) -> bool:
-        """Whether another run would say the same."""
+        """Whether another run would give the same result."""
         return self.status in OF_THE_MODEL
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the records of a campaign say: by optimizer, by pass, by operator, with the models behind every figure."""
+"""The report on a campaign's records: by optimizer, by pass, by operator, with the models behind each figure."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ SCHEMA = 2
 
 @dataclass(slots=True)
 class Mean:
-    """A geometric mean under way.
+    """An incremental geometric mean.
 
     Attributes:
         total: sum of the logarithms.
-        count: how many.
+        count: number of values.
     """
 
     total: float = 0.0
     count: int = 0
 
     def add(self, value: float) -> None:
-        """One more value, above 0."""
+        """Add a value, above 0."""
         self.total += math.log(value)
         self.count += 1
 
     @property
     def value(self) -> float | None:
-        """The mean, None of nothing."""
+        """The mean; None if there are no values."""
         return math.exp(self.total / self.count) if self.count else None
 
 
 @dataclass(slots=True)
 class Speed:
-    """One contestant's latency on one kind of machine, against the baseline.
+    """One contestant's latency on one kind of machine, relative to the baseline.
 
     Attributes:
-        ratio: speed-ups.
-        faster: models with their speed-ups.
-        tie: models.
-        slower: models with their speed-ups.
+        ratio: mean speed-up.
+        faster: faster models with their speed-ups.
+        tie: models that tie.
+        slower: slower models with their speed-ups.
     """
 
     ratio: Mean = field(default_factory=Mean)
@@ -64,18 +64,18 @@ class Speed:
 
 @dataclass(slots=True)
 class Standing:
-    """One contestant over all models.
+    """The results of one contestant on all models.
 
     Attributes:
         name: the contestant.
         version: its version.
-        right: how many models it gave a right result for.
-        failed: models that it failed on, with what happened.
-        wrong: models that it miscompiled, with the oracle's words.
-        speed: by kind of machine.
-        nodes: nodes as a share of the raw model's.
-        size: bytes, likewise.
-        seconds: time to optimize all of them.
+        right: the number of models with a right result.
+        failed: models that it failed on, with the errors.
+        wrong: models that it miscompiled, with the oracle's messages.
+        speed: latency by kind of machine.
+        nodes: nodes relative to the raw model's.
+        size: bytes relative to the raw model's.
+        seconds: total time to optimize.
     """
 
     name: str
@@ -91,14 +91,14 @@ class Standing:
 
 @dataclass(slots=True)
 class Firing:
-    """One pass in one contestant's runs.
+    """The rewrites of one pass in one contestant's runs.
 
     Attributes:
-        contestant: whose run.
+        contestant: the contestant.
         name: the pass.
         times: how often it fired.
-        removed: nodes that it removed, less those that it added.
-        models: how often it fired in each model.
+        removed: nodes that it removed, minus those that it added.
+        models: how often it fired on each model.
     """
 
     contestant: str
@@ -110,13 +110,13 @@ class Firing:
 
 @dataclass(slots=True)
 class Operator:
-    """One operator over all models.
+    """The occurrences of one operator in all models.
 
     Attributes:
         name: the operator.
-        before: how often it occurs in the models as they come.
-        after: how often it occurs in each contestant's results; where that is not right, in the model as it comes.
-        models: in how many models it occurs.
+        before: the number of occurrences in the raw models.
+        after: the number of occurrences in each contestant's results; in the raw model if its result is not right.
+        models: the number of models in which it occurs.
     """
 
     name: str
@@ -127,20 +127,20 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What one contestant did in one release.
+    """The results of one contestant in one release.
 
     Attributes:
-        release: which one.
+        release: the release.
         contestant: the contestant.
         version: its version.
-        models: how many models were audited.
-        right: how many it gave a right result for.
-        wrong: how many it miscompiled.
-        failed: how many it failed on.
-        nodes: nodes as a share of the raw model's, geometric mean.
-        size: bytes, likewise.
-        seconds: time to optimize all of them.
-        speed: by kind of machine: the geometric mean of speed-ups, and how many models are faster and slower.
+        models: the number of audited models.
+        right: the number of models with a right result.
+        wrong: the number of miscompiled models.
+        failed: the number of models that it failed on.
+        nodes: nodes relative to the raw model's, geometric mean.
+        size: bytes relative to the raw model's, geometric mean.
+        seconds: total time to optimize.
+        speed: by kind of machine: the geometric mean of speed-ups, and the numbers of faster and slower models.
     """
 
     release: str
@@ -158,18 +158,18 @@ class Release:
 
 @dataclass(slots=True)
 class CorpusReport(Shown):
-    """What a campaign found.
+    """The results of a campaign.
 
     Attributes:
-        campaign: which one.
-        statuses: how many models have each status.
-        troubles: models without an audit: status, what happened and what was being done.
-        standings: each contestant over all models, in the order of rows.
-        firings: each pass that fired, those that removed most first.
-        operators: those that occur most first.
-        kinds: kinds of machines that timed, with how many models each.
-        changes: against another release, where one was named.
-        releases: all releases, where they were asked for.
+        campaign: the campaign.
+        statuses: the number of models with each status.
+        troubles: models without an audit: status, error and activity at that time.
+        standings: the results of each contestant on all models, in the order of rows.
+        firings: each pass that fired, those that removed most nodes first.
+        operators: the operators, most frequent first.
+        kinds: kinds of machines that timed models, each with the number of models.
+        changes: changes since another release, if one was given.
+        releases: all releases, if requested.
     """
 
     campaign: Campaign
@@ -194,7 +194,7 @@ class CorpusReport(Shown):
             each["nodes"], each["size"] = standing.nodes.value, standing.size.value
             for kind, speed in standing.speed.items():
                 each["speed"][kind]["ratio"] = speed.ratio.value
-        # `asdict` takes a counter's pairs for what is to be counted.
+        # `asdict` would count a counter's (key, count) pairs.
         data["statuses"], data["kinds"] = dict(self.statuses), dict(self.kinds)
         for each, operator in zip(data["operators"], self.operators, strict=True):
             each["after"] = dict(operator.after)
@@ -213,12 +213,12 @@ class CorpusReport(Shown):
 
 
 def campaign_of(store: Store, release: str | None = None, but: Campaign | None = None) -> Campaign:
-    """The newest campaign of a store, or of a release.
+    """The newest campaign of a store, or of one release.
 
     Args:
         store: the store.
-        release: which one.
-        but: not this one.
+        release: the release; any if None.
+        but: a campaign to exclude.
 
     Raises:
         UsageError: there is none.
@@ -235,17 +235,17 @@ def campaign_of(store: Store, release: str | None = None, but: Campaign | None =
 
 
 def report_of(store: Store, campaign: Campaign) -> CorpusReport:
-    """What a campaign's records say; they are read one by one."""
+    """The report on a campaign's records, which are read one by one."""
     return report_on(store.records(campaign), campaign)
 
 
 def report_on(records: Iterable[Record], campaign: Campaign) -> CorpusReport:
-    """What records say, those of one model one after the other."""
+    """The report on records, those of one model adjacent."""
     found = CorpusReport(campaign)
     adding = _Adding(found)
     last = ""
     for record in records:
-        # A model that was timed on several kinds of machines is counted once.
+        # A model that was timed on several kinds of machines counts once.
         adding.add(record, again=record.model == last)
         last = record.model
     found.standings = list(adding.standings.values())
@@ -255,7 +255,7 @@ def report_on(records: Iterable[Record], campaign: Campaign) -> CorpusReport:
 
 
 def releases_of(store: Store) -> list[Release]:
-    """What each contestant did in each release of a store, the oldest first; all records are read."""
+    """The results of each contestant in each release of a store, oldest first; reads all records."""
     found = []
     for campaign in store.campaigns():
         report = report_of(store, campaign)
@@ -275,7 +275,7 @@ def releases_of(store: Store) -> list[Release]:
 
 
 class _Adding:
-    """A report under way."""
+    """Accumulates a report."""
 
     def __init__(self, report: CorpusReport) -> None:
         self.report = report

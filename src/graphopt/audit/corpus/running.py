@@ -1,4 +1,4 @@
-"""An audit of many models: what is new is given to an engine, and every answer is kept as it comes."""
+"""An audit of many models: new models are submitted to an engine, and each answer is stored as it comes."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ Progress = Callable[[str, float], None]
 Shard = tuple[int, int]
 
 _AHEAD = 3
-"""Tasks handed out for each worker: enough that none waits, few enough that stopping loses nothing of note."""
+"""Submitted tasks per worker: enough that no worker waits, few enough that stopping loses little."""
 _BATCH = 32
 _POLL_SECONDS = 0.2
 _MOST_LOST = 3
 _MOST_TROUBLES = 25
-"""After so many troubles of the machine in a row the run stops: a full disk would go through a whole corpus."""
+"""The run stops after this many machine errors in a row: with a full disk it would go through a whole corpus."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """Something for a worker to do.
+    """A task for a worker.
 
     Attributes:
-        function: what is called.
-        args: with what.
-        take: what is done with its answer; it may ask for more tasks, which are handed out first.
-        near: the machine that has what it needs.
-        losses: how many workers were lost with it.
+        function: the function to call.
+        args: its arguments.
+        take: handles the answer; may return further tasks, which are submitted first.
+        near: the machine that already has the required files.
+        losses: how many workers died with it.
     """
 
     function: Callable[..., Any]
@@ -60,17 +60,17 @@ class _Task:
 
 @dataclass(slots=True)
 class CorpusOutcome:
-    """What a run did.
+    """The outcome of a run.
 
     Attributes:
-        release: what reports call the campaign.
-        listed: names that the sources have.
-        models: different contents among them.
-        reused: models whose record was there already.
-        statuses: how many new records have each status.
+        release: the name of the campaign in reports.
+        listed: the number of names in the sources.
+        models: the number of distinct models among them.
+        reused: the number of models with an existing record.
+        statuses: the number of new records with each status.
         lost: how often a worker was lost with its task.
-        seconds: time of the run.
-        stopped: whether it was asked to stop before its end.
+        seconds: duration of the run.
+        stopped: whether it was interrupted.
     """
 
     release: str = ""
@@ -84,17 +84,17 @@ class CorpusOutcome:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
-        # Of counters the standard library makes others, in which names and counts are what is counted.
+        # `asdict` would count a counter's (key, count) pairs.
         return {**asdict(replace(self, statuses=Counter())), "statuses": dict(self.statuses)}
 
     @property
     def new(self) -> int:
-        """Records that this run made."""
+        """The number of records that this run made."""
         return self.statuses.total()
 
     @property
     def unsettled(self) -> int:
-        """Models of which nothing is known, by where they are or what they ran on; the next run tries them again."""
+        """The number of models without a result, because of their location or machine; the next run retries them."""
         return sum(number for status, number in self.statuses.items() if status not in OF_THE_MODEL)
 
     def __str__(self) -> str:
@@ -112,21 +112,21 @@ def run_corpus(
     engine: Callable[[], Engine] | None = None, release: str = "", shard: Shard = (1, 1),
     disk: int | None = None, progress: Progress = lambda what, part: None,
 ) -> CorpusOutcome:  # fmt: skip
-    """Audit every model that is not in the store yet with these settings and versions.
+    """Audit all models that have no record in the store for these settings and versions.
 
     Args:
         sources: files, folders, patterns, lists, URLs; see `graphopt.audit.corpus.sources.named`.
-        store: the file with all records; it is made if it is not there.
+        store: the file with all records; created if missing.
         settings: how each is audited.
-        jobs: how many workers, where no engine is given.
+        jobs: the number of workers, if no engine is given.
         engine: makes the engine; `graphopt.audit.corpus.fleet.Fleet` for Dask.
-        release: what reports call this campaign; graphopt's version when "".
-        shard: (i, n) for the i-th of n parts, told apart by names.
-        disk: bytes that models behind URLs may have at once on each machine; half of what is free there when None.
-        progress: told how far things are.
+        release: the name of this campaign in reports; graphopt's version if "".
+        shard: (i, n) for part i of n, divided by names.
+        disk: bytes that models behind URLs may occupy on each machine; half of the free space there if None.
+        progress: callback that receives the progress.
 
     Raises:
-        ModelError: the store cannot be used, or the machines have no disk left.
+        ModelError: the store cannot be used, or the machines have no free disk space.
         UsageError: an argument is wrong.
     """
     settings = settings or CorpusSettings()
@@ -135,7 +135,7 @@ def run_corpus(
     if not 1 <= shard[0] <= shard[1]:
         raise UsageError(f"shard {shard[0]}/{shard[1]}: expected i/n with i from 1 to n")
     check_text("release", release)
-    settings.check()  # what is wrong for all is said once
+    settings.check()  # errors that concern all models are reported once
     told = versions(settings.against)
     with Store(store, write=True) as open_store:
         campaign = open_store.campaign(settings, told, release or f"graphopt {told['graphopt']}")
@@ -156,7 +156,7 @@ def _in_shard(name: str, shard: Shard) -> bool:
 
 @contextmanager
 def _working(make: Callable[[], Engine]) -> Iterator[Engine]:
-    """An engine; when the block raises, what runs is stopped."""
+    """An engine; if the block raises, running tasks are stopped."""
     engine = make()
     try:
         yield engine
@@ -167,7 +167,7 @@ def _working(make: Callable[[], Engine]) -> Iterator[Engine]:
 
 
 class _Run:
-    """A run under way."""
+    """A run in progress."""
 
     def __init__(
         self, store: Store, campaign: Campaign, settings: CorpusSettings, disk: int | None, progress: Progress
@@ -181,12 +181,12 @@ class _Run:
         self.troubles = 0
         self.todo = 0
         self.found = 0
-        """Models behind URLs that were read and are audited now."""
+        """The number of models behind URLs that were read and are to be audited."""
 
     def all(self, engine: Engine) -> None:
-        """Read what is not known, then audit what is not in the store.
+        """Read the unknown models, then audit those without a record.
 
-        Models behind URLs are read one by one beside the audits, so that few are on a disk at any time.
+        Models behind URLs are read one by one during the audits, so that few are on a disk at any time.
         """
         with _asked_to_stop(self.stop):
             self._each(engine, self._reading())
@@ -200,7 +200,7 @@ class _Run:
         self.outcome.seconds = time.perf_counter() - self.began
 
     def _each(self, engine: Engine, tasks: Iterator[_Task]) -> None:
-        """Have every task done, a few at a time, and those that come of them before others."""
+        """Run all tasks, a few at a time; tasks that answers add go first."""
         under_way: dict[int, _Task] = {}
         numbers = itertools.count()
         first: deque[_Task] = deque()
@@ -230,7 +230,7 @@ class _Run:
     # -- what models contain
 
     def _reading(self) -> Iterator[_Task]:
-        # Where nothing is known of a model behind a URL there is nothing to compare with: it is fetched later.
+        # An unknown model behind a URL has no stamp to compare with: it is fetched later.
         known = (each for each in self.store.references() if each.digest or not is_remote(each.name))
         for batch in _batches(known, _BATCH):
             yield _Task(locate_all, (batch, self.settings.largest), self._locate)
@@ -296,7 +296,7 @@ def _batches(items: Iterator[Reference], size: int) -> Iterator[list[Reference]]
 
 
 def _lost(task: _Task, answer: Answer) -> Answer:
-    """What to say of a task that no worker survived."""
+    """The answer for a task with which every worker died."""
     references = task.args[0] if isinstance(task.args[0], list) else [task.args[0]]
     records = [Record(each.digest or digest_of(each.name), each.name, "lost", answer.lost) for each in references]
     return replace(answer, result=records if isinstance(task.args[0], list) else records[0])
@@ -304,7 +304,7 @@ def _lost(task: _Task, answer: Answer) -> Answer:
 
 @contextmanager
 def _asked_to_stop(stop: threading.Event) -> Iterator[None]:
-    """The first Ctrl-C lets what runs come to its end; the second one ends it."""
+    """The first Ctrl-C lets running tasks finish; the second one stops them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

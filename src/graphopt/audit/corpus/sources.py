@@ -1,4 +1,4 @@
-"""Where models come from: files, folders, patterns, lists and whatever fsspec can open; and what their contents are."""
+"""Sources of models: files, folders, patterns, lists and everything that fsspec can open; and their digests."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from graphopt.system.given import check_text
 _CHUNK = 1 << 20
 _CHANGED = "its contents changed since it was read"
 _STEP = 64 << 20
-"""Room for what nobody tells the size of is asked for in such pieces."""
+"""If a size is unknown, space is reserved in pieces of this many bytes."""
 _LISTS = (".txt", ".lst")
 _TELLING = ("etag", "md5", "md5hash", "content-md5", "checksum", "generation", "versionid", "lastmodified",
             "last-modified", "last_modified", "mtime", "updated", "created")  # fmt: skip
-"""What stores say of a file that changes with it."""
+"""File attributes of stores that change with the contents."""
 
 
 class TooLargeError(GraphoptError):
@@ -34,15 +34,15 @@ class TooLargeError(GraphoptError):
 
 
 def named(sources: Iterable[str]) -> Iterator[str]:
-    """Names of all models that sources stand for.
+    """Names of all models in sources.
 
     Args:
-        sources: files, folders, patterns (`**/*.onnx`), lists (a `.txt` file with a source a line), and URLs of files,
-            folders and patterns.
+        sources: files, folders, patterns (`**/*.onnx`), lists (a `.txt` file with one source per line), and URLs of
+            files, folders and patterns.
 
     Raises:
         ModelError: a source holds no model.
-        UsageError: the name of one is not UTF-8.
+        UsageError: a name is not UTF-8.
     """
     for source in sources:
         found = False
@@ -64,7 +64,7 @@ def _in_source(source: str) -> Iterator[str]:
     if is_remote(source):
         yield from _remote(source)
     elif os.path.isdir(source):
-        # Folders may vanish meanwhile, or be closed to us: they hold no model for us then.
+        # Folders that vanish meanwhile or cannot be read contain no models.
         for folder, inner, files in os.walk(os.path.abspath(source)):
             inner.sort()
             yield from (os.path.join(folder, file) for file in sorted(files) if file.endswith(".onnx"))
@@ -79,7 +79,7 @@ def _remote(source: str) -> Iterator[str]:
     try:
         if glob.has_magic(path):
             names = system.glob(path)
-        elif not path.endswith(".onnx") and system.isdir(path):  # a web server would send a model to answer that
+        elif not path.endswith(".onnx") and system.isdir(path):  # a web server would send the whole model to answer
             names = (name for name in system.find(path) if name.endswith(".onnx"))
         else:
             names = [path]
@@ -89,7 +89,7 @@ def _remote(source: str) -> Iterator[str]:
 
 
 def opened(url: str) -> tuple[Any, str]:
-    """The file system of a URL, and the path there.
+    """The file system of a URL, and the path in it.
 
     Raises:
         UsageError: fsspec is not installed, or knows no such file system.
@@ -103,12 +103,12 @@ def opened(url: str) -> tuple[Any, str]:
 
 
 def located(known: Reference, largest: int | None = None, disk: int | None = None) -> Reference:
-    """The reference with the digest of its contents; what has the stamp that it had is not read again.
+    """The reference with the digest of its contents; a model with an unchanged stamp is not read again.
 
     Args:
-        known: what is known of the model.
-        largest: bytes that it may have, its external data included.
-        disk: bytes that models behind URLs may have on this machine.
+        known: what is known about the model.
+        largest: the most bytes that it may have, including external data.
+        disk: bytes that models behind URLs may occupy on this machine.
 
     Raises:
         UnreachableError: it cannot be fetched.
@@ -117,7 +117,7 @@ def located(known: Reference, largest: int | None = None, disk: int | None = Non
     """
     if is_unchanged(known):
         return known
-    # A change that comes while it is read must not have the stamp of what was read.
+    # Take the stamp before reading, so that a change during reading gets another one.
     before = _stamp(Reference(known.name))
     with fetched(Reference(known.name), largest, disk) as path:
         digest, files = contents(path)
@@ -127,7 +127,7 @@ def located(known: Reference, largest: int | None = None, disk: int | None = Non
 
 
 def is_unchanged(known: Reference) -> bool:
-    """Whether a model that was read once has the stamp that it had then."""
+    """Whether a model that was read before still has the same stamp."""
     return bool(known.digest) and known.stamp != "" and _stamp(known) == known.stamp
 
 
@@ -138,10 +138,10 @@ def is_remote(name: str) -> bool:
 
 @contextmanager
 def fetched(reference: Reference, largest: int | None = None, disk: int | None = None) -> Iterator[Path]:
-    """The model as a file on this machine, with its external data beside it, for as long as the block runs.
+    """The model as a file on this machine, with its external data beside it, while the block runs.
 
-    What is behind a URL and has no digest yet is fetched, and kept for the task that comes with the digest; after that
-    it goes.
+    A model behind a URL without a digest is fetched, and kept for the task that comes with the digest; afterwards it is
+    deleted.
 
     Raises:
         UnreachableError: it cannot be fetched.
@@ -182,7 +182,7 @@ def _fetch(url: str, path: Path, largest: int | None, into: Download) -> None:
 
 
 def _copy(url: str, target: Path, largest: int | None, into: Download, taken: int) -> int:
-    """Fetch one file; how many bytes there are with it."""
+    """Fetch one file; returns the bytes fetched so far including it."""
     try:
         system, path = opened(url)
         size = system.size(path) or 0
@@ -193,14 +193,14 @@ def _copy(url: str, target: Path, largest: int | None, into: Download, taken: in
             while chunk := source.read(_CHUNK):
                 taken += len(chunk)
                 _check_size(taken, largest)
-                if taken > room:  # nobody told its size, or not the right one
+                if taken > room:  # its size was unknown or wrong
                     room = taken + _STEP
                     into.ask(room)
                 copy.write(chunk)
         return taken
     except (GraphoptError, CrowdedError):
         raise
-    except Exception as error:  # each file system has errors of its own
+    except Exception as error:  # each file system raises its own errors
         raise UnreachableError(f"{url}: {type(error).__name__}: {error}") from error
 
 
@@ -214,7 +214,7 @@ def _check_size(size: int, largest: int | None) -> None:
 
 
 def contents(path: Path) -> tuple[str, tuple[str, ...]]:
-    """The digest of a model and of all its files, and those files."""
+    """The digest of a model and all its files, and those files."""
     total = hashlib.sha256()
     files = files_of(path)
     for file in (path.name, *files):
@@ -228,13 +228,13 @@ def contents(path: Path) -> tuple[str, tuple[str, ...]]:
                 raise UnreachableError(f"{path} not found") from None
         except OSError as error:
             raise UnreachableError(f"cannot read {path.parent / file}: {error.strerror or error}") from error
-        # The model's own name does not matter; those of its data are part of it.
+        # The model's own name does not count; the names of its data files do.
         total.update(one.digest() + (b"" if file == path.name else file.encode()))
     return total.hexdigest(), files
 
 
 def files_of(path: Path) -> tuple[str, ...]:
-    """The files that a model refers to, as far as they are inside of its folder; what is no model refers to none."""
+    """The files that a model refers to, if inside its folder; none if the file is not a model."""
     if not _mentions_data(path):
         return ()
     try:
@@ -260,12 +260,12 @@ def _mentions_data(path: Path) -> bool:
 
 
 def _stamp(reference: Reference) -> str:
-    """What the file system says of a model's files without reading them; "" where it says nothing."""
+    """The file system's information about a model's files, without reading them; "" if there is none."""
     base = reference.name.rpartition("/")[0]
     names = [reference.name, *(f"{base}/{file}" if base else file for file in reference.files)]
     try:
         return " ".join(map(_stamp_of, names))
-    except Exception:  # each file system has errors of its own, and one without stamps is read again
+    except Exception:  # each file system raises its own errors; without a stamp the file is read again
         return ""
 
 
@@ -277,6 +277,6 @@ def _stamp_of(name: str) -> str:
         if not told:
             raise FileNotFoundError(f"{name}: nothing tells its versions apart")
         return str(sorted({**told, "size": str(info.get("size"))}.items()))
-    # The time of the last change of the file's node cannot be set by who changes it, that of its contents can.
+    # A user can set the modification time (mtime), but not the time of the last inode change (ctime).
     found = os.stat(name)
     return f"{found.st_size}.{found.st_mtime_ns}.{found.st_ctime_ns}.{found.st_ino}"

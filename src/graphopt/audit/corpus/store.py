@@ -1,4 +1,4 @@
-"""What is known of a corpus: one SQLite file with one writer, which survives its writer's death at any moment."""
+"""The store of a corpus: one SQLite file with one writer, which survives the writer's death at any moment."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class Campaign:
 
     Attributes:
         number: its number in the store.
-        release: what reports call it.
-        settings: those of the audits.
-        versions: of everything that took part.
-        begun: when, in seconds since 1970.
+        release: its name in reports.
+        settings: the settings of the audits.
+        versions: the versions of all software involved.
+        begun: start time, in seconds since 1970.
     """
 
     number: int
@@ -58,15 +58,15 @@ class Campaign:
 
 
 class Store:
-    """A store that is open; used in a `with` statement.
+    """An open store; used in a `with` statement.
 
     Args:
         path: the file.
-        write: whether to write to it; it is made if it is not there.
-        there: whether it has to be there all the same.
+        write: whether to write to it; it is created if missing.
+        there: whether it must exist even so.
 
     Raises:
-        ModelError: it is not there, or is no such store, or cannot be written.
+        ModelError: it is missing, is not a store, or cannot be written.
         UsageError: another run writes to it.
     """
 
@@ -95,10 +95,10 @@ class Store:
 
     def _open(self, write: bool) -> None:
         tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master")}
-        if "campaigns" not in tables and (tables or not write):  # somebody else's, in which nothing is to be changed
+        if "campaigns" not in tables and (tables or not write):  # a database of another program must not be changed
             raise ModelError(f"{self.path}: no store of audits")
         if write:
-            # A commit is in the system's hands at once, so that a kill loses nothing; a power cut may lose seconds.
+            # Each commit reaches the system at once, so that a kill loses nothing; a power failure may lose seconds.
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
             if not tables:
@@ -119,13 +119,13 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Close it; it may be opened by others then."""
+        """Close it; then other processes may open it."""
         self._held.close()
 
     # -- names
 
     def list_names(self, names: Iterable[str]) -> int:
-        """Make these the names of the present run; how many there are."""
+        """Make these the names of the present run; returns their number."""
         self._db.execute("CREATE TEMP TABLE listed(number INTEGER PRIMARY KEY, name TEXT UNIQUE)")
         self._db.execute("BEGIN")
         self._db.executemany("INSERT OR IGNORE INTO listed(name) VALUES(?)", ((name,) for name in names))
@@ -133,7 +133,7 @@ class Store:
         return int(self._db.execute("SELECT COUNT(*) FROM listed").fetchone()[0])
 
     def references(self) -> Iterator[Reference]:
-        """The models of the present run, with what is known of them."""
+        """The models of the present run, with their known digests, files and stamps."""
         last = 0
         while rows := self._db.execute(
             "SELECT number, listed.name, digest, files, stamp FROM listed LEFT JOIN names ON names.name = listed.name "
@@ -149,22 +149,22 @@ class Store:
         return [name for (name,) in self._db.execute(query, (model,))]
 
     def put_references(self, references: Iterable[Reference]) -> None:
-        """Note what models contain."""
+        """Store the digests of models."""
         rows = [(each.name, each.digest, json.dumps(each.files), each.stamp) for each in references]
         self._db.execute("BEGIN")
-        # That it could not be read once is no longer so.
+        # A record that the model could not be read is obsolete.
         self._db.executemany("DELETE FROM records WHERE model = ?", ((digest_of(name),) for name, *_ in rows))
         self._db.executemany("INSERT OR REPLACE INTO names VALUES(?, ?, ?, ?)", rows)
         self._db.execute("COMMIT")
 
     def forget(self, name: str) -> None:
-        """A name under which no model can be read any more."""
+        """Delete a name whose model can no longer be read."""
         self._db.execute("DELETE FROM names WHERE name = ?", (name,))
 
     # -- records
 
     def campaign(self, settings: CorpusSettings, versions: dict[str, str], release: str) -> Campaign:
-        """The campaign of these settings and versions, a new one if there is none."""
+        """The campaign with these settings and versions; a new one if there is none."""
         plain = json.loads(json.dumps(settings.to_dict()))
         identity = digest_of([plain, versions])
         values = (identity, release, json.dumps(plain), json.dumps(versions), time.time())
@@ -172,12 +172,12 @@ class Store:
         return next(each for each in self.campaigns() if each.settings == plain and each.versions == versions)
 
     def campaigns(self) -> list[Campaign]:
-        """All of them, the oldest first."""
+        """All campaigns, oldest first."""
         rows = self._db.execute("SELECT id, release, settings, versions, begun FROM campaigns ORDER BY begun, id")
         return [Campaign(n, release, json.loads(s), json.loads(v), at) for n, release, s, v, at in rows]
 
     def plan(self, campaign: Campaign, kinds: Sequence[str]) -> int:
-        """Find out which models of the present run are to be audited; how many."""
+        """Determine which models of the present run are to be audited; returns their number."""
         self._db.execute("CREATE TEMP TABLE settled(digest TEXT PRIMARY KEY) WITHOUT ROWID")
         marks = ",".join("?" * len(kinds))
         self._db.execute(
@@ -205,18 +205,18 @@ class Store:
                 yield Reference(name, digest, tuple(json.loads(files)), stamp)
 
     def claim(self, reference: Reference) -> bool:
-        """Whether a model that was read since `plan` is to be audited; True once for each."""
+        """Whether a model that was read since `plan` is to be audited; True once per model."""
         if self._db.execute("SELECT 1 FROM settled WHERE digest = ?", (reference.digest,)).fetchone():
             return False
         row = (None, reference.digest)
         return self._db.execute("INSERT OR IGNORE INTO todo(number, digest) VALUES(?, ?)", row).rowcount > 0
 
     def unread(self) -> int:
-        """How many names of the present run there are whose contents nobody knows."""
+        """The number of names of the present run behind URLs whose contents are unknown."""
         return int(self._db.execute(f"SELECT COUNT(*) {_UNREAD}").fetchone()[0])
 
     def unread_names(self) -> Iterator[str]:
-        """Those behind URLs."""
+        """Names of the present run behind URLs whose contents are unknown."""
         last = 0
         query = f"SELECT number, listed.name {_UNREAD} AND number > ? ORDER BY number LIMIT 500"
         while rows := self._db.execute(query, (last,)).fetchall():
@@ -224,12 +224,12 @@ class Store:
             yield from (name for _, name in rows)
 
     def listed_models(self) -> int:
-        """How many different models the present run has, as far as they can be read."""
+        """The number of distinct models of the present run, as far as they can be read."""
         query = "SELECT COUNT(DISTINCT digest) FROM listed JOIN names USING(name)"
         return int(self._db.execute(query).fetchone()[0])
 
     def put(self, campaign: Campaign, record: Record) -> bool:
-        """Keep a record unless there is a settled one; whether it was kept."""
+        """Store a record unless a settled one exists; whether it was stored."""
         values = (record.model, campaign.number, record.kind, record.status, record.settled, _body(record))
         return self._db.execute(_PUT, values).rowcount > 0
 
@@ -239,7 +239,7 @@ class Store:
         yield from (_record(body) for (body,) in self._db.execute(query, (campaign.number,)))
 
     def record(self, campaign: Campaign, model: str, kind: str | None = None) -> Record | None:
-        """One record, of any kind of machine when None is named; None when there is none."""
+        """One record, of any kind of machine if `kind` is None; None if there is none."""
         wanted, of_kind = [campaign.number, model], ""
         if kind is not None:
             wanted, of_kind = [*wanted, kind], "AND kind = ?"
@@ -248,12 +248,12 @@ class Store:
         return None if row is None else _record(row[0])
 
     def repeats(self, campaign: Campaign, model: str, kind: str) -> list[Record]:
-        """What measuring a model again gave."""
+        """The records of repeated measurements."""
         query = "SELECT body FROM repeats WHERE campaign = ? AND model = ? AND kind = ? ORDER BY number"
         return [_record(body) for (body,) in self._db.execute(query, (campaign.number, model, kind))]
 
     def put_repeat(self, campaign: Campaign, record: Record) -> None:
-        """Keep what measuring a model again gave, beside its record."""
+        """Store a repeated measurement beside its record."""
         number = len(self.repeats(campaign, record.model, record.kind))
         self._db.execute(
             "INSERT INTO repeats VALUES(?, ?, ?, ?, ?)",
@@ -261,7 +261,7 @@ class Store:
         )
 
     def merge(self, other: Store) -> int:
-        """Take over what another store has and this one has not; how many records that were."""
+        """Copy what another store has and this one lacks; returns the number of records."""
         names = other._db.execute("SELECT name, digest, files, stamp FROM names")
         self._db.executemany("INSERT OR IGNORE INTO names VALUES(?, ?, ?, ?)", names)
         taken = 0
@@ -281,7 +281,7 @@ class Store:
         return taken
 
     def count(self, campaign: Campaign) -> dict[str, int]:
-        """How many models have each status; a model that was timed on several kinds of machine counts once."""
+        """The number of models with each status; a model that was timed on several kinds of machine counts once."""
         query = (
             "SELECT status, COUNT(*) FROM (SELECT model, MIN(status) AS status FROM records WHERE campaign = ? "
             "GROUP BY model) GROUP BY status"

@@ -1,4 +1,4 @@
-"""Records as a table, a row for each contestant and model: for pandas, Parquet, CSV and whatever reads these."""
+"""Records as a table with a row per contestant and model, for pandas, Parquet, CSV and programs that read these."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ COLUMNS: dict[str, type] = {
     "latency_ms": float, "speedup": float, "speedup_low": float, "speedup_high": float, "verdict": str,
     "passes": str, "ops": str,
 }  # fmt: skip
-"""By name; `passes` and `ops` are JSON objects of counts."""
+"""Types by column name; `passes` and `ops` are JSON objects of counts."""
 SUFFIXES = (".parquet", ".csv")
 _TOGETHER = 10_000
-"""Rows of a Parquet file that are in memory at once."""
+"""Rows of a Parquet file in memory at once."""
 
 
 def rows(records: Iterable[Record], release: str) -> Iterator[dict[str, Any]]:
     """Each contestant of each record; a model without an audit has one row, without a contestant.
 
     Args:
-        records: what `Store.records` gives.
-        release: what they are of.
+        records: the result of `Store.records`.
+        release: their release.
     """
     for record in records:
         common = {
@@ -63,11 +63,11 @@ def _row(row: dict[str, Any], threads: str) -> dict[str, Any]:
 
 
 def write_table(path: str | Path, table: Iterable[dict[str, Any]]) -> None:
-    """Write rows to a file, as its suffix says; few of them are in memory at a time.
+    """Write rows to a file, in the format of its suffix, with few rows in memory at a time.
 
     Raises:
-        UsageError: neither .parquet nor .csv, or pyarrow is not installed.
-        ModelError: it cannot be written.
+        UsageError: the suffix is neither .parquet nor .csv, or pyarrow is not installed.
+        ModelError: the file cannot be written.
     """
     suffix = Path(path).suffix
     if suffix not in SUFFIXES:

@@ -26,21 +26,21 @@ _FULL = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT)))
 
 
 def audit_one(reference: Reference, settings: CorpusSettings, disk: int | None = None) -> Record:
-    """Audit one model; whatever happens is a record.
+    """Audit one model; every outcome is a record.
 
-    Where nothing is timed, graphopt's levels and the oracle share a process with those of other models: small models
-    take a tenth of the time so. When that process dies or goes over a limit, the model is tried again with a process
-    for each contestant, which shows whose fault it was. What is timed always runs in processes of its own, on cores
-    that no other timed audit of this user on this machine uses.
+    If nothing is timed, graphopt's levels and the oracle share a process with those of other models, which takes a
+    tenth of the time for small models. If that process dies or exceeds a limit, the model is retried with a process
+    for each contestant, which shows whose fault it was. Timed audits always run in separate processes, on cores that
+    no other timed audit of this user on this machine uses.
 
     Args:
         reference: the model; without a digest it is read first.
-        settings: how.
-        disk: bytes that all models behind URLs may have on this machine at once; half of what is free when None.
+        settings: how to audit it.
+        disk: bytes that models behind URLs may occupy on this machine; half of the free space if None.
 
     Returns:
-        The record. A model that failed twice, or that cannot be read, is settled; what lies in the machine (a full
-        disk, a model out of reach or changed meanwhile) is not.
+        The record. A model that failed twice, or that cannot be read, is settled; errors of the machine (a full disk, a
+        model out of reach or changed meanwhile) are not.
     """
     began = time.perf_counter()
     machine()  # before this thread is bound to some of its cores
@@ -49,7 +49,7 @@ def audit_one(reference: Reference, settings: CorpusSettings, disk: int | None =
             reference = located(reference, settings.largest, disk)
         with fetched(reference, settings.largest, disk) as path, _cores(settings):
             attempt = _audited(path, reference.name, settings)
-    except Exception as error:  # a run of thousands goes on
+    except Exception as error:  # one error must not end a run of thousands
         attempt = _trouble(error)
     kind = machine().kind if settings.timed else ""
     record = _record(reference, attempt, time.perf_counter() - began, kind)
@@ -57,15 +57,15 @@ def audit_one(reference: Reference, settings: CorpusSettings, disk: int | None =
 
 
 def locate_all(known: Sequence[Reference], largest: int | None) -> list[Reference | Record]:
-    """What each model contains; a record for one that cannot be read.
+    """The digest of each model; a record for one that cannot be read.
 
-    Models behind URLs are not fetched: one that is not as it was comes back without a digest.
+    Models behind URLs are not fetched: a changed one is returned without a digest.
     """
     return [_unread(each) if is_remote(each.name) else locate_one(each, largest) for each in known]
 
 
 def locate_one(known: Reference, largest: int | None, disk: int | None = None) -> Reference | Record:
-    """What a model contains; a record when it cannot be read."""
+    """The digest of a model; a record if it cannot be read."""
     try:
         return located(known, largest, disk)
     except Exception as error:
@@ -84,7 +84,7 @@ def _record(reference: Reference, attempt: Attempt, seconds: float = 0.0, kind: 
 
 
 def _trouble(error: Exception) -> Attempt:
-    """What is to be said of a model that could not be read, or a machine that could not work."""
+    """The status of a model that could not be read, or of an error of the machine."""
     if isinstance(error, TooLargeError):
         return Attempt("too large", str(error))
     if isinstance(error, ChangedError):
@@ -98,7 +98,7 @@ def _trouble(error: Exception) -> Attempt:
 
 
 def _audited(path: Path, name: str, settings: CorpusSettings) -> Attempt:
-    """Try twice at most."""
+    """Audit in at most two attempts."""
     ways = (apart, apart) if settings.timed else (together, apart)
     found = Attempt()
     for way in ways:
@@ -123,7 +123,7 @@ def _messages(attempt: Attempt) -> Iterator[str]:
 
 
 def _is_full(message: str) -> bool:
-    # What a child raised has become text on its way here.
+    # A child's exception arrives as text.
     return any(text in message for text in _FULL)
 
 

@@ -1,4 +1,4 @@
-"""What took part in an audit, so exactly that equal versions give equal counts."""
+"""Versions of all software in an audit, so exact that equal versions give equal counts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _ALWAYS = ("onnx", "onnxruntime", "numpy")
 
 @lru_cache(maxsize=4)
 def versions(peers: tuple[str, ...]) -> dict[str, str]:
-    """The version of everything whose change may change a record.
+    """The versions of all software that may change a record.
 
     Args:
-        peers: the peers that take part.
+        peers: the peers of the audit.
 
     Returns:
-        By name. Those of graphopt and of each library of passes have a digest of the source added, since a version
-        under development keeps its number.
+        Versions by name. Those of graphopt and of each library of passes include a digest of the source, since a
+        version under development keeps its number.
     """
     owners = {registry().owner(name): registry().rule_class(name).__module__.partition(".")[0]
               for name in registry().names()}  # fmt: skip

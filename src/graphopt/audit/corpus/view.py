@@ -51,7 +51,7 @@ def render(report: CorpusReport) -> Iterator[Any]:
 
 
 def heading(report: CorpusReport) -> str:
-    """How many models, and what became of them."""
+    """The number of models, by status."""
     statuses = ", ".join(f"{number:,} {status}" for status, number in report.statuses.most_common())
     return f"{report.campaign.release}: {counted(report.statuses.total(), 'model')} ({statuses or 'none'})"
 
@@ -75,7 +75,7 @@ def speed_rows(report: CorpusReport, kind: str) -> Iterator[list[str]]:
 
 
 def release_head(report: CorpusReport) -> list[str]:
-    """The columns of releases: with the times of each kind of machine."""
+    """The columns of releases, with the times on each kind of machine."""
     kinds = [[f"speed-up, {kind}", "faster", "slower"] for kind in _timed(report)]
     return [*RELEASE, *itertools.chain.from_iterable(kinds)]
 
@@ -105,19 +105,19 @@ def firing_rows(report: CorpusReport) -> Iterator[list[str]]:
 
 
 def operator_head(report: CorpusReport) -> list[str]:
-    """The columns of operators: how many models have it, and how often before and after."""
+    """The columns of operators: the number of models with it, and its counts before and after."""
     return ["models", "before", *(each.name for each in _results(report))]
 
 
 def operator_rows(report: CorpusReport) -> Iterator[list[str]]:
-    """How often each operator occurs."""
+    """The counts of each operator."""
     for each in report.operators:
         counts = (each.models, each.before, *(each.after[standing.name] for standing in _results(report)))
         yield [each.name, *(f"{count:,}" for count in counts)]
 
 
 def fault_rows(report: CorpusReport) -> Iterator[list[str]]:
-    """What went wrong: model, contestant or stage, what."""
+    """The faults: model, contestant or stage, error."""
     for standing in report.standings:
         yield from ([model, standing.name, f"wrong results: {how}"] for model, how in standing.wrong.items())
     for model, (status, how, at) in report.troubles.items():
@@ -127,7 +127,7 @@ def fault_rows(report: CorpusReport) -> Iterator[list[str]]:
 
 
 def render_changes(found: Comparison) -> Iterator[Any]:
-    """What changed, the worst first."""
+    """The changes, worst first."""
     yield Text(changes_heading(found), style="bold")
     rows = list(change_rows(found))
     if rows:
@@ -136,7 +136,7 @@ def render_changes(found: Comparison) -> Iterator[Any]:
 
 
 def changes_heading(found: Comparison) -> str:
-    """How much two releases have in common, and how much changed."""
+    """The number of models compared between two releases, and of changes."""
     counts = Counter(each.what for each in found.changes)
     changed = ", ".join(f"{number:,} {what}" for what, number in counts.items()) or "nothing changed"
     elsewhere = f" ({found.untimed:,} timed on other kinds of machines)" if found.untimed else ""
@@ -145,13 +145,13 @@ def changes_heading(found: Comparison) -> str:
 
 
 def change_rows(found: Comparison) -> Iterator[list[str]]:
-    """Each change."""
+    """The rows of changes."""
     for each in found.changes:
         yield [each.what, each.name, each.contestant, each.before, each.after]
 
 
 def to_markdown(report: CorpusReport) -> str:
-    """The same as Markdown."""
+    """The report as Markdown."""
     parts = [f"## {markdown(heading(report))}", markdown_table(STANDING, standing_rows(report))]
     for kind in report.kinds:
         parts += [f"### Latency on {markdown(kind)}", markdown_table(SPEED, speed_rows(report, kind))]

@@ -1,4 +1,4 @@
-"""Where a model is audited: in a process that many share, or in one of its own."""
+"""The process in which a model is audited: one shared by many models, or a separate one."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from graphopt.system.child import requests, tell
 from graphopt.system.processes import Child, ChildError, Limits, call
 
 RUNNING: set[Child] = set()
-"""The processes of this one's workers, so that all can be stopped."""
+"""The child processes of this process's workers, so that all can be stopped."""
 
 _MOST_MODELS = 200
-"""After so many models a shared process is replaced: what the runtime does not give back goes with it."""
+"""A shared process is replaced after this many models, to free what the runtime leaks."""
 
 
 @dataclass(slots=True)
 class _Shop:
-    """The process of a thread.
+    """The shared process of a thread.
 
     Attributes:
         child: the process.
-        settings: what it was made for.
-        models: how many it has had.
-        busy: whether it has one.
+        settings: the settings that it was made for.
+        models: how many models it has audited.
+        busy: whether it audits one at present.
     """
 
     child: Child
@@ -38,19 +38,19 @@ class _Shop:
 
 
 _shops: dict[int, _Shop] = {}
-"""By the number of the thread."""
+"""By thread identifier."""
 
 
 @dataclass(slots=True)
 class Attempt:
-    """A model being audited, and what became of it.
+    """An audit in progress, and its outcome.
 
     Attributes:
-        status: the record's.
-        how: what went wrong.
-        at: what is being done: the contestant and the stage.
-        tries: how each try failed.
-        audit: what came out.
+        status: the status for the record.
+        how: the error.
+        at: the present activity: the contestant and the stage.
+        tries: how each attempt failed.
+        audit: the result.
     """
 
     status: Status = "done"
@@ -60,43 +60,43 @@ class Attempt:
     audit: dict[str, Any] | None = None
 
     def hear(self, message: dict[str, Any]) -> None:
-        """Note what the process tells."""
+        """Record a message of the process."""
         self.at = message.get("at", self.at)
 
 
 def limits_of(settings: CorpusSettings, contestants: int) -> Limits:
-    """What a whole audit may take: each optimizer all of its time, the oracle as much, and the measuring."""
+    """The limits of a whole audit: all optimizers' time limits, as much again for the oracle, and the measurements."""
     timing = len(settings.threads) * 2 * settings.budget if settings.timed else 0.0
     seconds = settings.seconds * (2 * contestants + 1) + timing
     return Limits(seconds) if settings.memory is None else Limits(seconds, settings.memory)
 
 
 def apart(path: Path, settings: CorpusSettings, attempt: Attempt) -> None:
-    """Audit a model in a process of its own, and each contestant in one below.
+    """Audit a model in a separate process, and each contestant in a child process of that.
 
     Raises:
         GraphoptError: the model cannot be audited.
-        ChildError: the process died or went over a limit.
+        ChildError: the process died or exceeded a limit.
     """
     limits = limits_of(settings, len(settings.levels) + len(settings.against))
     attempt.audit = call(_audit, str(path), settings, True, limits=limits, heard=attempt.hear, among=RUNNING)
 
 
 def together(path: Path, settings: CorpusSettings, attempt: Attempt) -> None:
-    """Audit a model in this thread's process, which stays for the next.
+    """Audit a model in this thread's process, which is reused for the next.
 
     Raises:
         ModelError: the model cannot be audited.
-        ChildError: the process died or went over a limit.
+        ChildError: the process died or exceeded a limit.
     """
     shop = _shops.get(threading.get_ident())
     if shop is None or shop.models >= _MOST_MODELS or shop.settings != settings:
         close_workshop()
         shop = _shops[threading.get_ident()] = _Shop(Child(_serve, settings), settings)
         RUNNING.add(shop.child)
-        shop.child.hear()  # it has imported everything; that is nobody's time
+        shop.child.hear()  # its imports are done, and count for no model
     shop.busy, shop.models = True, shop.models + 1
-    # One that takes longer than one optimizer may is better looked at apart.
+    # A model that takes longer than one optimizer may is retried in a separate process.
     shop.child.restrict(limits_of(settings, 0))
     message = shop.child.ask(path=str(path))
     while message is not None and "audit" not in message and "error" not in message:
@@ -105,7 +105,7 @@ def together(path: Path, settings: CorpusSettings, attempt: Attempt) -> None:
     shop.busy = False
     if message is None:
         close_workshop()
-        shop.child.result()  # says how it ended
+        shop.child.result()  # raises its error
         raise ChildError("ended unasked")
     if "error" in message:
         raise ModelError(message["error"])
@@ -118,7 +118,7 @@ def close_workshop() -> None:
 
 
 def close_idle() -> None:
-    """End the processes of threads that do nothing."""
+    """End the processes of idle threads."""
     for thread, shop in list(_shops.items()):
         if not shop.busy:
             _close(thread)
@@ -132,7 +132,7 @@ def _close(thread: int) -> None:
 
 
 def stop_all() -> None:
-    """Stop every process of this one's workers; whoever waits for one hears that it died."""
+    """Stop every process of this process's workers; their callers get an error."""
     for child in list(RUNNING):
         child.stop()
 

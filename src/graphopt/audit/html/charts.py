@@ -14,12 +14,12 @@ class Bar:
     """One bar.
 
     Attributes:
-        label: what it is.
+        label: its label.
         value: its length.
-        text: what stands at its end.
+        text: the text at its end.
         low: lower end of an interval, or None.
         high: upper end.
-        kind: `base`, `own`, `peer` or `bad`: its colour.
+        kind: `base`, `own`, `peer` or `bad`: determines its colour.
     """
 
     label: str
@@ -34,14 +34,14 @@ def bar_chart(title: str, bars: Sequence[Bar], mark: float | None = None) -> str
     """A chart of horizontal bars from zero.
 
     Args:
-        title: its title, for those who cannot see it too.
+        title: its title, also for screen readers.
         bars: top to bottom.
-        mark: where to draw a line, for the baseline.
+        mark: position of a line, for the baseline.
     """
     if not bars:
         return ""
     height = len(bars) * (_BAR + _GAP) + _GAP
-    # An interval that is far out must not squeeze all bars into nothing.
+    # A very wide interval must not compress all bars.
     most = max(max(bar.value, min(bar.high or 0.0, 1.5 * bar.value)) for bar in bars) or 1.0
     scale = (_WIDTH - _LEFT - _RIGHT) / most
     parts = [f'<svg class="chart" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(title)}">']
@@ -54,7 +54,7 @@ def bar_chart(title: str, bars: Sequence[Bar], mark: float | None = None) -> str
         if bar.low is not None and bar.high is not None:
             low, high = _LEFT + bar.low * scale, min(_LEFT + bar.high * scale, _WIDTH - _RIGHT + 10.0)
             middle = y + _BAR / 2
-            # Where the interval goes on beyond the chart it has an arrow, no end.
+            # An interval that exceeds the chart gets an arrow in place of its end.
             last = (
                 f"v10M{high:.1f} {y + 4}v10"
                 if bar.high * scale <= high - _LEFT

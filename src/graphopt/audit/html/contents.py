@@ -1,4 +1,4 @@
-"""A model as data for the viewer: its graphs with positions, and what a reader asks of a node, a value or a weight."""
+"""A model as data for the viewer: its graphs with positions, and details of nodes, values and weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphopt.ir import Graph, Model, Node, Tensor, TensorType, Value, captured_
 from graphopt.ir.types import type_name
 
 MOST_READ = 1 << 30
-"""Bytes of weights after which the others are shown by shape and type alone."""
+"""Bytes of weights that are read; further ones are shown only by shape and type."""
 
 _MOST_SAMPLED, _SHOWN, _BARS = 1 << 16, 16, 24
 _MOST_TEXT = 400
@@ -25,12 +25,12 @@ _NODE, _INPUT, _OUTPUT = 0, 1, 2
 
 
 class ModelContents:
-    """What one model holds, numbered.
+    """The contents of a model, with numbered nodes.
 
-    Nodes are numbered through all graphs, those of one graph side by side, so that a number is enough to find one.
+    Nodes are numbered through all graphs, those of one graph consecutively, so that a number identifies a node.
 
     Attributes:
-        drawn: the nodes, in the order of their numbers; None for the ends of a graph, which are drawn like nodes.
+        drawn: the nodes, in the order of their numbers; None for graph inputs and outputs, which are drawn like nodes.
         numbers: the number of each node.
     """
 
@@ -63,9 +63,9 @@ class ModelContents:
         return {"graphs": self._graphs, "nodes": self._nodes, "values": self._stated, "weights": self._weights}
 
     def outputs(self) -> dict[tuple[Scope, str], int]:
-        """The number of the node that computes each value; of several in one scope, that of the outermost graph.
+        """The number of the node that computes each value; if several in one scope do, that in the outermost graph.
 
-        A constant is not drawn: the first node that reads it stands for it.
+        A constant is not drawn: its first reader stands for it.
         """
         found: dict[tuple[Scope, str], int] = {}
         for node, number in self.numbers.items():
@@ -79,7 +79,7 @@ class ModelContents:
         return found
 
     def ends(self) -> dict[tuple[str, int, str], int]:
-        """The number of each drawn input and output, by graph, kind and name."""
+        """The number of each drawn graph input and output, by graph, kind and name."""
         found = {}
         for own, graph in zip(self._places, self._graphs, strict=True):
             place = place_of(own)
@@ -90,7 +90,7 @@ class ModelContents:
         return found
 
     def _entitle_bodies(self) -> None:
-        """Call each body after its node, and after what that computes where nodes without names are alike."""
+        """Title each subgraph by its node, and by the node's output if unnamed nodes are alike."""
         alike = Counter((node.op_type, node.name) for node in self.numbers if node.subgraphs)
         for node, number in self.numbers.items():
             for name, body in node.subgraphs.items():
@@ -169,7 +169,7 @@ class ModelContents:
             return {**found, "note": "not read: the model is large"}
         try:
             array = tensor.array()
-        except Exception as error:  # whatever is wrong with a weight, the others are of interest
+        except Exception as error:  # an unreadable weight must not hide the others
             return {**found, "note": str(error)[:_MOST_TEXT]}
         return {**found, **_statistics(array)}
 
@@ -177,7 +177,7 @@ class ModelContents:
 def _placed(
     nodes: int, inputs: int, outputs: int, edges: list[tuple[int, int]], first: int
 ) -> list[tuple[float, float]]:
-    """Positions of nodes, inputs and outputs; the layout wants inputs before nodes."""
+    """Positions of nodes, inputs and outputs; the layout requires inputs before nodes."""
 
     def ordered(number: int) -> int:
         local = number - first
@@ -209,12 +209,12 @@ def _attribute(value: Any) -> str:
 
 
 def _statistics(array: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """The first elements, and for numbers their distribution, of a sample where there are many."""
+    """The first elements, and for numbers their distribution, sampled if there are many."""
     flat = array.reshape(-1)
     first = flat[:_SHOWN]
     if array.dtype.kind in "OSUbc" or not flat.size:
         return {"first": [str(each) for each in first.tolist()]}
-    whole = array.dtype.kind in "iu"  # of integers, as of tokens and sizes, every digit counts
+    whole = array.dtype.kind in "iu"  # for integers, such as tokens and sizes, every digit counts
     sample = flat[:: -(-flat.size // _MOST_SAMPLED)].astype(np.float64)
     shown = map(str, first.tolist()) if whole else (f"{each:.5g}" for each in first.astype(np.float64).tolist())
     found: dict[str, Any] = {"first": list(shown)}
@@ -235,7 +235,7 @@ def _statistics(array: np.ndarray[Any, Any]) -> dict[str, Any]:
 
 
 def _share(part: int, whole: int) -> str:
-    """In percent; none and all are said of none and all alone."""
+    """A percentage; 0 % and 100 % only if exact."""
     text = f"{part / whole:.1%}"
     if text == "0.0%" and part:
         return "below 0.1%"

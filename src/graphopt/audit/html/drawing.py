@@ -1,4 +1,4 @@
-"""Two graphs and what became of the one in the other, as data for the report's viewer."""
+"""Two graphs and the correspondence of their nodes, as data for the report's viewer."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from graphopt.audit.explaining import Step
 
 MOST_NODES = 20_000
-"""Beyond this a drawing helps nobody and the file would grow without end."""
+"""A larger drawing is unreadable, and the file would be too large."""
 
 
 _OFTEN = {True: "not written", False: "more written"}
 
 
 def alone(source: Source) -> dict[str, Any] | None:
-    """One model as data for the viewer, None when it is too large to draw.
+    """One model as data for the viewer; None if it is too large to draw.
 
     Raises:
         ModelError: it cannot be read.
@@ -36,15 +36,15 @@ def alone(source: Source) -> dict[str, Any] | None:
 
 
 def side_by_side(before: Model, after: Model, steps: Sequence[Step]) -> dict[str, Any] | None:
-    """Both models with positions, the nodes that each node of the second stands for, and the places of rewrites.
+    """Both models with positions, the original nodes of each node of the second one, and the places of rewrites.
 
     Args:
         before: the original, not changed.
-        after: the optimized model, loaded anew.
-        steps: what was done.
+        after: the optimized model, freshly loaded.
+        steps: the rewrites.
 
     Returns:
-        Data for the viewer, None when the graphs are too large to draw.
+        Data for the viewer; None if the graphs are too large to draw.
     """
     if not (_drawable(before) and _drawable(after)):
         return None
@@ -75,7 +75,7 @@ def _op(contents: ModelContents, number: int) -> str | None:
 
 
 def _origins(left: ModelContents, right: ModelContents, provenance: Provenance) -> tuple[list[list[int]], list[int]]:
-    """The numbers that each node of the second model stands for, and the nodes that stand for none."""
+    """The original nodes of each node of the second model, by number, and the nodes that replace none."""
     ends, computed = left.ends(), left.outputs()
     origins: list[list[int]] = [[] for _ in right.drawn]
     hidden = []
@@ -86,14 +86,14 @@ def _origins(left: ModelContents, right: ModelContents, provenance: Provenance) 
             origins[number] = [left.numbers[each] for each in provenance.origins(node) if each in left.numbers]
             if provenance.hidden(node):
                 hidden.append(number)
-        else:  # inside of bodies and functions names are followed
+        else:  # in subgraphs and functions values are matched by name
             names = [(node.graph.scope, value.name) for value in node.outputs if value is not None]
             origins[number] = sorted({computed[name] for name in names if name in computed})
     return origins, hidden
 
 
 def _places(steps: Sequence[Step], left: ModelContents, right: ModelContents, scopes: Scopes) -> list[dict[str, Any]]:
-    """Rewrites with the numbers of the nodes that they concern, as far as those are in one of the two models."""
+    """Rewrites with the numbers of their nodes, as far as these are in one of the two models."""
     before, after = left.outputs(), right.outputs()
 
     def numbers(step: Step, notes: Sequence[NodeNote], known: dict[tuple[Scope, str], int]) -> list[int]:
@@ -118,7 +118,7 @@ def _outputs(notes: Sequence[NodeNote]) -> list[str]:
 
 
 def _gain(step: Step) -> str:
-    """What a rewrite saves, in words."""
+    """The gain of a rewrite, in words."""
     event = step.event
     fewer = len(event.removed) - len(event.added)
     parts = [f"{abs(fewer)} node{'s' if abs(fewer) > 1 else ''} {'fewer' if fewer > 0 else 'more'}"] if fewer else []
@@ -130,7 +130,7 @@ def _gain(step: Step) -> str:
 
 
 def _reasons(steps: Sequence[Step]) -> dict[str, str]:
-    """Why each pass rewrites: its summary."""
+    """The purpose of each pass: its summary."""
     known = registry()
     return {
         name: known.rule_class(name).summary() if name in known else ""

@@ -1,11 +1,11 @@
-"""Where the nodes of a graph go in a drawing: in layers from the inputs down, with few crossings."""
+"""Layout of a graph drawing: layers from the inputs down, with few crossings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 WIDTH, HEIGHT = 150.0, 46.0
-"""Distance of neighbours in a layer, and of layers."""
+"""Distances between neighbours in a layer and between layers."""
 
 _SWEEPS = 4
 
@@ -14,7 +14,7 @@ def positions(count: int, edges: Sequence[tuple[int, int]]) -> list[tuple[float,
     """Coordinates of the nodes of an acyclic graph.
 
     Args:
-        count: number of nodes, numbered so that edges lead from lower to higher numbers.
+        count: number of nodes, numbered so that edges go from lower to higher numbers.
         edges: pairs of node numbers.
 
     Returns:
@@ -42,7 +42,7 @@ def positions(count: int, edges: Sequence[tuple[int, int]]) -> list[tuple[float,
 
 
 def _layers(count: int, above: list[list[int]], below: list[list[int]]) -> list[list[int]]:
-    """Nodes as near as can be above their first reader: what is computed from constants stands where it is used."""
+    """Layers of nodes, each as near above its first reader as possible: constant subexpressions are at their use."""
     depth = [0] * count
     for node in range(count):
         depth[node] = max((depth[each] + 1 for each in above[node]), default=0)
@@ -56,13 +56,13 @@ def _layers(count: int, above: list[list[int]], below: list[list[int]]) -> list[
 
 
 def _settle(layer: list[int], neighbours: list[list[int]], xs: list[float]) -> None:
-    """Move the nodes of a layer towards the middle of their neighbours, and apart where they would overlap."""
+    """Move the nodes of a layer towards the mean of their neighbours, and apart if they would overlap."""
     wish = {n: sum(xs[e] for e in neighbours[n]) / len(neighbours[n]) if neighbours[n] else xs[n] for n in layer}
     layer.sort(key=lambda node: wish[node])
     placed: list[float] = []
     for node in layer:
         placed.append(max(wish[node], placed[-1] + WIDTH) if placed else wish[node])
-    # Pushing apart goes to the right only; the layer as a whole goes back by the mean of that.
+    # Nodes are only pushed to the right; the whole layer is then shifted back by the mean displacement.
     shift = sum(at - wish[node] for at, node in zip(placed, layer, strict=True)) / len(layer) if layer else 0.0
     for at, node in zip(placed, layer, strict=True):
         xs[node] = at - shift

@@ -1,4 +1,4 @@
-"""Templates of pages, and data for the scripts in them."""
+"""Templates of pages, and data for their scripts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FOLDER = Path(__file__).resolve().parent
 
 
 def render(template: str, **values: Any) -> str:
-    """A page from a template of this folder, with the style of all pages."""
+    """A page from a template of this folder, with the common style."""
     text: str = _environment().get_template(template).render(style=source("report.css"), **values)
     return text
 
@@ -25,18 +25,18 @@ def source(name: str) -> str:
 
 
 def script_data(value: Any) -> str:
-    """Plain data as it may stand in a page's script element."""
-    # A `<` in a name must not end, or open, an element.
+    """Plain data as text for a script element of a page."""
+    # A `<` in a name must neither end nor open an element.
     return json.dumps(_shown(value), separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _shown(value: Any) -> Any:
-    """What the page shows in the place of a value: names with nothing in them that is not printable."""
+    """A value as the page shows it: strings without unprintable characters."""
     if isinstance(value, dict):
         return {_shown(key): _shown(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [_shown(each) for each in value]
-    # What the template marks as safe is our own, not a model's.
+    # Text that the template marks as safe is not from a model.
     return printable(value, lines=True) if type(value) is str else value
 
 

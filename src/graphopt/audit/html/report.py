@@ -22,8 +22,8 @@ def audit_html(
     Args:
         audit: the audit.
         explanation: graphopt's run, for the event list.
-        drawing: what `side_by_side` gave.
-        explained: the row whose run that is.
+        drawing: the result of `side_by_side`.
+        explained: the row of that run.
     """
     return _render(
         title=f"graphopt audit: {audit.model}",
@@ -49,7 +49,7 @@ def explanation_html(name: str, explanation: Explanation, drawing: dict[str, Any
     Args:
         name: name of the model.
         explanation: the run.
-        drawing: what `side_by_side` gave.
+        drawing: the result of `side_by_side`.
     """
     return _render(
         title=f"graphopt explain: {name}",
@@ -61,12 +61,12 @@ def explanation_html(name: str, explanation: Explanation, drawing: dict[str, Any
 
 
 def inspection_html(name: str, found: Inspection, drawing: dict[str, Any] | None = None) -> str:
-    """The page of one model, for a browser: what it is, and its graphs to walk through.
+    """The browser page of one model: its description, and its graphs to explore.
 
     Args:
         name: name of the model.
-        found: what it is.
-        drawing: what `alone` gave.
+        found: its description.
+        drawing: the result of `alone`.
     """
     return _render(
         title=f"graphopt inspect: {name}", heading=name, subtitle="", cards=[], tables=[], charts=[], remarks=[],
@@ -75,7 +75,7 @@ def inspection_html(name: str, found: Inspection, drawing: dict[str, Any] | None
 
 
 def audit_cards(audit: Audit) -> list[dict[str, str]]:
-    """What most readers look for first: graphopt's best result beside the baseline."""
+    """The most important figures: graphopt's best result beside the baseline."""
     base = next((row for row in audit.rows if row.name == audit.baseline), None)
     own = [row for row in audit.rows if row.tool == "graphopt" and row.ok]
     if base is None or not own:
@@ -105,7 +105,7 @@ def audit_cards(audit: Audit) -> list[dict[str, str]]:
 
 
 def _right(audit: Audit) -> list[dict[str, str]]:
-    """How many outputs the oracle found to be right; nothing where it was not asked."""
+    """How many outputs the oracle found right; empty if it was not asked."""
     made = [row for row in audit.rows if row.tool != "raw"]
     if not any(row.verification for row in made):
         return []
@@ -125,7 +125,7 @@ def _time(value: float) -> str:
 
 
 def audit_tables(audit: Audit) -> list[dict[str, Any]]:
-    """Both tables as text: title, head, and rows with their class."""
+    """Both tables as text: title, heading, and rows with their class."""
     found = []
     for title, wanted in (
         ("What each did, and what it cost", columns.cost_columns(audit)),

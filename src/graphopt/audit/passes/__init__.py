@@ -1,4 +1,4 @@
-"""Pass by pass: each pass of a peer beside its counterpart here, alone, on the same graph."""
+"""Pass by pass: each pass of a peer against its counterpart in graphopt, alone, on the same graph."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ OTHER_PURPOSE = {
     "split_predict": "cuts the model in two",
     "FreeDimensionOverrideTransformer": "needs a session option",
 }
-"""Passes that are no optimizations: they have no counterpart, and need none."""
+"""Passes that do not optimize: they need no counterpart."""
 
 Progress = Callable[[str, float], None]
 
@@ -48,13 +48,13 @@ class PassConditions:
     """How to compare passes.
 
     Attributes:
-        peers: which peers.
-        only: names of passes, the peer's or ours; all when empty.
-        level: graphopt's level that stands in where there is no counterpart.
+        peers: the peers.
+        only: names of passes, the peer's or ours; all if empty.
+        level: graphopt's level to compare with if there is no counterpart.
         shapes: shapes of inputs for the oracle.
         dims: sizes of symbolic dimensions for the oracle.
         timeout: seconds for one run of a peer or the oracle.
-        verify: ask the oracle about each result.
+        verify: check each result with the oracle.
     """
 
     peers: tuple[str, ...] = PEERS
@@ -73,12 +73,12 @@ def audit_passes(
 
     Args:
         source: the model.
-        conditions: how.
-        progress: told how far things are.
+        conditions: how to compare.
+        progress: callback that receives the progress.
 
     Raises:
         ModelError: the model cannot be read.
-        UsageError: a peer or a pass is not known.
+        UsageError: a peer or a pass is unknown.
     """
     began = time.perf_counter()
     conditions = conditions or PassConditions()
@@ -97,7 +97,7 @@ def audit_passes(
 
 
 def _check(conditions: PassConditions) -> None:
-    """Refuse names of passes that no peer and no counterpart has; those of a peer that is not here are not known."""
+    """Reject names of passes that no peer and no counterpart has; the passes of a missing peer are unknown."""
     known: set[str] = set()
     peers = [by_name(name) for name in conditions.peers]
     for peer in filter(Peer.available, peers):
@@ -110,7 +110,7 @@ def _check(conditions: PassConditions) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Own:
-    """What a pass of ours made of a model."""
+    """The result of a pass of ours on a model."""
 
     settings: Settings
     side: Side
@@ -165,10 +165,10 @@ class _Run:
         return self._with_levels(row, their_file) if row.verdict == "weaker" else row
 
     def _with_levels(self, row: PassRow, their_file: Path) -> PassRow:
-        """Where our counterpart leaves something: whether our other passes find it.
+        """If our counterpart leaves something undone: whether our other passes do it.
 
-        What has no counterpart of its own is our level's business, so the level's verdict stands; otherwise it is
-        the reason why ours need not do it alone.
+        For a pass without a counterpart the level's verdict stands; otherwise it is the reason why our counterpart need
+        not do it alone.
         """
         for level in sorted({self.conditions.level, Level.ALL}):
             if not row.own_pass and level == self.conditions.level:
@@ -184,7 +184,7 @@ class _Run:
         return row
 
     def _compare(self, row: PassRow, their_file: Path, made: _Own) -> None:
-        """Fill in our side of a row and come to a verdict."""
+        """Fill in our side of a row and its verdict."""
         row.ours = replace(made.side)
         if not row.ours.fired and not row.theirs.fired:
             row.verdict = "peer wrong" if row.theirs.wrong else "idle"
@@ -202,7 +202,7 @@ class _Run:
             row.reason = row.reason or _near_misses(made.log, Model.load(self.base), their_file)
 
     def _own(self, name: str, level: Level) -> _Own:
-        """What our pass makes of the model, or the level where there is none; made once."""
+        """The result of our pass on the model, or of the level if there is none; cached."""
         key = name or str(level)
         if key not in self.made:
             self.made[key] = self._run_own(Settings(Level.ALL).only(name) if name else Settings(level), key)
@@ -236,7 +236,7 @@ class _Run:
             side.nodes, side.live = sum(1 for _ in after.nodes()), live_nodes(after)
 
     def _verify(self, side: Side, file: Path) -> None:
-        """Ask the oracle, about each result only once."""
+        """Verify with the oracle, each result only once."""
         if not self.conditions.verify or not side.fired or side.status != "ok":
             return
         with file.open("rb") as stream:
@@ -253,7 +253,7 @@ class _Run:
         side.message = side.message or wrong
 
     def _leftovers(self, row: PassRow, made: _Own, their_file: Path) -> None:
-        """Let each pass look at what the other one made."""
+        """Run each pass on the result of the other one."""
         after = self.folder / "after.onnx"
         result = self._theirs(made.path, after, row.peer_pass)
         nothing = self.folder / "nothing.onnx"
@@ -270,14 +270,14 @@ class _Run:
 
 
 def changed(found: Diff) -> bool:
-    """Whether a pass did anything to nodes or constants."""
+    """Whether a pass changed nodes or constants."""
     return bool(
         found.ops or found.removed or found.added or found.changed or found.constants_removed or found.constants_added
     )
 
 
 def gains(before: Model, after: Model) -> bool:
-    """Whether a pass made a graph that runs fewer nodes, or with the same number fewer constants."""
+    """Whether a graph runs fewer nodes, or as many with fewer constants, after a pass."""
     if live_nodes(after) != live_nodes(before):
         return live_nodes(after) < live_nodes(before)
     found = diff(before, after)
@@ -285,7 +285,7 @@ def gains(before: Model, after: Model) -> bool:
 
 
 def judge(row: PassRow) -> tuple[Verdict, str]:
-    """The verdict and what it rests on."""
+    """The verdict and its reason."""
     ours, theirs = row.ours, row.theirs
     if ours.wrong:
         return "ours wrong", ours.message
@@ -308,7 +308,7 @@ def _by_count(ours: Side, theirs: Side) -> tuple[Verdict, str]:
 
 
 def _near_misses(log: Log, base: Model, their_file: Path) -> str:
-    """Why ours declined where theirs did something."""
+    """The reasons why our pass declined at nodes that their pass changed."""
     found = diff(base, Model.load(their_file))
     touched = {text.partition(" = ")[0] for text in found.removed} | {change.value for change in found.changed}
     outputs = {name.strip() for text in touched for name in text.split(",")}
@@ -324,7 +324,7 @@ def audit_many(
     sources: Sequence[str | Path], conditions: PassConditions | None = None, *,
     progress: Progress = lambda what, part: None,
 ) -> PassAudit:  # fmt: skip
-    """Compare pass by pass on several models; one that cannot be read costs its own rows."""
+    """Compare pass by pass on several models; an unreadable one only loses its own rows."""
     began = time.perf_counter()
     _check(conditions or PassConditions())
     found = PassAudit([])

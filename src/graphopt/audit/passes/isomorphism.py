@@ -1,4 +1,4 @@
-"""Whether two graphs are the same but for names, and what of a graph runs every time."""
+"""Whether two graphs are equal up to names, and which nodes of a graph run in every inference."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphopt.system.extras import require
 
 
 def isomorphic(first: Model, second: Model) -> bool:
-    """Whether two models have the same nodes with the same wiring; names and the digits of weights do not count."""
+    """Whether two models have the same nodes with the same wiring, regardless of names and the elements of weights."""
     a, b = drawing(first), drawing(second)
     if (len(a), a.number_of_edges()) != (len(b), b.number_of_edges()):
         return False
@@ -23,7 +23,7 @@ def isomorphic(first: Model, second: Model) -> bool:
 
 
 def _same_wiring(first: Model, second: Model) -> bool:
-    """Walk both graphs from their outputs at once: inputs have an order, so what must match what is never a guess.
+    """Walk both graphs from their outputs in parallel: inputs are ordered, so the matching needs no guesses.
 
     A search for isomorphisms would have to guess, and takes hours on repeated blocks.
     """
@@ -61,12 +61,12 @@ def _same_wiring(first: Model, second: Model) -> bool:
 
 def _fingerprint(graph: Any) -> str:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # networkx tells that its hashes changed between versions
+        warnings.simplefilter("ignore")  # networkx warns that its hashes changed between versions
         return str(require("networkx").weisfeiler_lehman_graph_hash(graph, node_attr="label", iterations=4))
 
 
 def drawing(model: Model) -> Any:
-    """The main graph: nodes and values joined through their positions, labelled with what counts."""
+    """The main graph: nodes and values joined through their positions, with labels of everything that counts."""
     graph = require("networkx").DiGraph()
     for index, value in enumerate(model.graph.inputs):
         graph.add_node(value, label=f"input {index}")
@@ -121,7 +121,7 @@ def _digest(tensor: Tensor) -> str:
 
 
 def live_nodes(model: Model) -> int:
-    """Nodes of all graphs that run every time: those that read anything but constants."""
+    """Nodes of all graphs that run in every inference: those with an operand that is not constant."""
     constant: set[Value] = set()
     count = 0
     for graph in model.graphs():

@@ -1,4 +1,4 @@
-"""Why graphopt leaves alone what some passes of peers change: recorded decisions, by peer and pass."""
+"""Why graphopt deliberately does not do what some passes of peers do, by peer and pass."""
 
 from __future__ import annotations
 
@@ -18,4 +18,4 @@ REASONS: Mapping[tuple[str, str], str] = MappingProxyType(
         ("ort-extended", "BiasSkipLayerNormFusion"): _SKIP_NORMALIZATION,
     }
 )
-"""(peer, its pass) -> why graphopt's result is meant to differ; shown where a pass audit finds it `weaker`."""
+"""(peer, its pass) -> why graphopt's result deliberately differs; shown if a pass audit finds it `weaker`."""

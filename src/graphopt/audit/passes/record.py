@@ -1,4 +1,4 @@
-"""What a pass audit finds."""
+"""The results of a pass audit."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ ORDER: tuple[Verdict, ...] = ("ours wrong", "weaker", "peer wrong", "stronger", 
 
 @dataclass(slots=True)
 class Side:
-    """One of the two passes on one model.
+    """The result of one of the two passes on one model.
 
     Attributes:
         fired: whether it changed anything.
-        hits: how often it fired; only graphopt tells.
+        hits: how often it fired; only known for graphopt.
         nodes: nodes afterwards.
-        live: nodes that run every time afterwards.
-        seconds: time of the pass, for a peer with reading and writing.
+        live: nodes afterwards that run in every inference.
+        seconds: time of the pass; for a peer including reading and writing.
         status: `ok`, or how it failed.
-        numbers: what the oracle says of its result; "" when it did not fire.
-        message: what went wrong.
+        numbers: the oracle's status of its result; "" if it did not fire.
+        message: the error.
         left: whether the other pass still finds something after this one.
     """
 
@@ -47,25 +47,25 @@ class Side:
 
     @property
     def wrong(self) -> bool:
-        """Whether it made a model that does not compute the same, or none at all."""
+        """Whether its result computes something else, or it gave none."""
         return self.status not in ("ok", "missing", "timeout") or self.numbers == "mismatch"
 
 
 @dataclass(slots=True)
 class PassRow:
-    """A pass of a peer beside its counterpart here, on one model.
+    """A pass of a peer and its counterpart in graphopt, on one model.
 
     Attributes:
         model: the model.
         peer: the peer.
         peer_pass: its pass.
-        own_pass: graphopt's passes of that purpose, as a pipeline; "" when there are none: then its level is compared.
-        before: live nodes before either.
+        own_pass: graphopt's passes with that purpose, as a pipeline; "" if there are none: then its level is compared.
+        before: live nodes before both.
         ours: graphopt's side.
         theirs: the peer's side.
-        isomorphic: whether both results are the same but for names; None when one of them did not fire.
+        isomorphic: whether both results are equal up to names; None if one of them did not fire.
         verdict: the conclusion.
-        reason: why, where that is not plain: near misses, or what is wrong.
+        reason: its reason, unless it is obvious: near misses, or the error.
     """
 
     model: str

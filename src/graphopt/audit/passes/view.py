@@ -25,11 +25,11 @@ _STYLE = {
 }
 _HEAD = ("peer's pass", "graphopt's pass", "verdict", "nodes run", "ours", "theirs", "same graph", "time", "why")
 _WIDE = 140
-"""Characters that the columns need; a narrower terminal gets a list."""
+"""Width of the columns; a narrower terminal gets a list."""
 
 
 def render_passes(found: PassAudit, width: int) -> Iterator[Any]:
-    """One table for a model; for several models one of verdicts by pass, and the rows that need a reason."""
+    """One table for a single model; for several models a table of verdicts by pass, and the rows that need a reason."""
     yield Text(_headline(found), style="bold")
     rows = [row for row in found.rows if row.verdict != "idle"]
     if len(found.models) == 1:
@@ -67,7 +67,7 @@ def cells(row: PassRow) -> list[str]:
 
 
 def side(found: Side) -> str:
-    """What one pass did."""
+    """The result of one pass."""
     if found.status != "ok":
         return found.status
     if not found.fired:
@@ -132,7 +132,7 @@ def by_pass(found: PassAudit) -> dict[tuple[str, str, str], Counter[str]]:
 
 
 def passes_to_markdown(found: PassAudit) -> str:
-    """The same as Markdown."""
+    """The report as Markdown."""
     parts = [f"## {markdown(_headline(found))}"]
     if len(found.models) == 1:
         parts.append(markdown_table(_HEAD, (cells(row) for row in found.rows if row.verdict != "idle")))

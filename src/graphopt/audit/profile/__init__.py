@@ -1,4 +1,4 @@
-"""Where a model's time goes: by operator and level, alone and inside, against the machine's limits."""
+"""Where a model's time goes: by operator and level, alone and in the model, against the machine's limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One operator three ways: inside the model, alone with a warm cache, alone with the cache flushed."""
+"""One operator timed three ways: in the model, alone with a warm cache, alone with the cache flushed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from graphopt.system.sessions import kernel_events, open_session
 
 _FLUSH_LIMIT = 1 << 30
 _NEAR, _AT_LIMIT, _NONE = 1.5, "near the machine's limit", "none is known"
-"""With so little below the limit no other form is looked for; what is said then, and where none is found."""
+"""So close to the limit no other form is looked for; the texts for that, and for none found."""
 
 _WARM_ROUNDS, _COLD_ROUNDS = 25, 7
 
@@ -47,12 +47,12 @@ class LoneJob:
 
 
 def time_alone(level: str, path: Path, inside: dict[str, float], *, feed: dict[str, Any], peak: Peak) -> list[Lone]:
-    """Time nodes of a graph on the very values that they see in the model.
+    """Time nodes of a graph on the values that they read in the model.
 
     Args:
         level: name of the graph's level.
-        path: the graph as it runs.
-        inside: milliseconds of each within the model, by node name.
+        path: the graph that runs.
+        inside: milliseconds of each node within the model, by name.
         feed: the model's inputs.
         peak: the machine's limits.
     """
@@ -129,7 +129,7 @@ def _job(node: Node, values: dict[str, Any], peak: Peak) -> LoneJob:
 
 
 def run_alone(job: LoneJob) -> tuple[float, float]:
-    """Milliseconds of the kernel with warm and with flushed cache; runs in a process of its own."""
+    """Milliseconds of the kernel with warm and with flushed cache; runs in a separate process."""
     with scratch() as folder:
         session = open_session(job.model, threads=job.threads, profile=folder / "p")
         ballast = np.zeros(job.flush // 8)
@@ -141,7 +141,7 @@ def run_alone(job: LoneJob) -> tuple[float, float]:
             ballast += 1.0
             session.run(None, job.feed)
         times = [event["dur"] / 1e3 for event in kernel_events(session)]
-    per_run = len(times) // (3 + _WARM_ROUNDS + _COLD_ROUNDS)  # a function operator is several kernels
+    per_run = len(times) // (3 + _WARM_ROUNDS + _COLD_ROUNDS)  # a function operator runs as several kernels
     sums = [sum(times[at : at + per_run]) for at in range(0, len(times), max(1, per_run))]
     return statistics.median(sums[3 : 3 + _WARM_ROUNDS]), statistics.median(sums[3 + _WARM_ROUNDS :])
 

@@ -30,7 +30,7 @@ from graphopt.verify.runners import CannotLoadError, open_runner
 from graphopt.verify.source import Source
 
 PARTS = ("levels", "alone", "denormals", "threads")
-"""What a profile is made of."""
+"""The parts of a profile."""
 
 
 def profile(
@@ -39,22 +39,22 @@ def profile(
     dims: Mapping[str, int] | None = None, data: Mapping[str, Any] | None = None, seed: int = 0,
     progress: Progress = lambda what, part: None,
 ) -> Profile:  # fmt: skip
-    """Find out where a model's time goes.
+    """Determine where a model's time goes.
 
     Args:
         source: the model.
         parts: some of `PARTS`.
         threads: intra-op threads of everything but the thread table.
-        thread_counts: thread counts of that table; 1, all cores and twice as many when None.
-        graphopt: profile graphopt's own `all` output beside ONNX Runtime's levels.
-        top: how many operators to time alone.
-        rounds: interleaved rounds under the profiler, at most.
-        budget: seconds of these for each level, and of rounds of each further measurement.
+        thread_counts: thread counts of that table; 1, all cores and twice as many if None.
+        graphopt: also profile graphopt's own `all` output beside ONNX Runtime's levels.
+        top: the number of operators to time alone.
+        rounds: the most interleaved rounds under the profiler.
+        budget: seconds of these for each level, and of the rounds of each further measurement.
         shapes: shapes of inputs by name.
         dims: sizes of symbolic dimensions by name.
         data: the user's own inputs.
         seed: seed of generated inputs.
-        progress: told how far things are.
+        progress: callback that receives the progress.
 
     Raises:
         ModelError: the model cannot be read or run.
@@ -91,10 +91,10 @@ def profile(
 
 
 def _check_loads(given: Source) -> None:
-    """Refuse a model that the runtime does not load, rather than pass on how its process ended.
+    """Reject a model that the runtime does not load, instead of reporting how its process ended.
 
     Raises:
-        ModelError: the message is the runtime's.
+        ModelError: with the runtime's message.
     """
     try:
         open_runner(given, ("onnxruntime",))
@@ -108,7 +108,7 @@ def _counts() -> list[int]:
 
 
 class _Run:
-    """One profile while it is being made."""
+    """A profile in progress."""
 
     def __init__(
         self, found: Profile, path: Path, feed: dict[str, Any], folder: Path, progress: Progress, *, rounds: int,
@@ -121,7 +121,7 @@ class _Run:
         self.cured: Path | None = None
 
     def add_graphopt(self) -> None:
-        """Take graphopt's complete output as one more level."""
+        """Add graphopt's complete output as one more level."""
         target = self.folder / "graphopt_optimized.onnx"
         Settings(Level.ALL).run(self.path)[0].save(target)
         self.cured = self.folder / "graphopt_basic.onnx"
@@ -129,7 +129,7 @@ class _Run:
         self.variants.insert(0, Variant("graphopt", str(target), "none"))
 
     def measure(self, parts: Sequence[str], top: int, counts: tuple[int, ...]) -> None:
-        """Measure the wanted parts."""
+        """Measure the requested parts."""
         found = self.found
         if "levels" in parts or "alone" in parts or "denormals" in parts:
             self.places = profile_levels(

@@ -18,7 +18,7 @@ _FEWEST = 7
 
 @dataclass(frozen=True, slots=True)
 class ContentionJob:
-    """What to time.
+    """The timing to do.
 
     Attributes:
         variant: the model and its level.
@@ -34,16 +34,16 @@ class ContentionJob:
 
 
 def profile_contention(job: ContentionJob) -> list[ThreadRow]:
-    """Time the model at each thread count, in a process of its own."""
+    """Time the model at each thread count, in a separate process."""
     rows: list[ThreadRow] = call(measure_contention, job)
     return rows
 
 
 def measure_contention(job: ContentionJob) -> list[ThreadRow]:
-    """The measurement; alone and beside take turns, so that a noisy minute hits both."""
+    """The measurement; alone and beside alternate, so that a noisy minute affects both."""
     rows = []
     for threads in job.threads:
-        # Spinning pools are what users have by default, and what sessions side by side suffer from.
+        # Spinning thread pools are the default, and what slows down concurrent sessions.
         sessions = [
             open_variant(Variant(job.variant.name, job.variant.path, job.variant.runtime, _SPIN), threads) for _ in "ab"
         ]
@@ -83,7 +83,7 @@ def _loop(session: Any, feed: dict[str, Any], seconds: float) -> list[float]:
 
 
 def _beside(sessions: list[Any], feed: dict[str, Any], seconds: float) -> tuple[list[float], int]:
-    """Times of the first session while the second runs without pause, and how often the second ran."""
+    """Times of the first session while the second runs without pause, and the number of runs of the second."""
     done = threading.Event()
     count = 0
 
@@ -108,7 +108,7 @@ def _threads(count: int) -> str:
 
 
 def better_settings(rows: list[ThreadRow]) -> list[str]:
-    """What the table says in words."""
+    """The conclusions from the table, in words."""
     if not rows:
         return []
     best = min(rows, key=lambda row: row.alone.median)

@@ -1,7 +1,7 @@
-"""Denormal numbers in weights, folded weights and activations, and what they cost on this machine.
+"""Denormals in weights, folded weights and activations, and their cost on this machine.
 
-`session.set_denormal_as_zero` holds for the thread that calls a session only if the first session of the process asks
-for it, so runs with flushing have a process of their own.
+`session.set_denormal_as_zero` only applies to the thread that runs a session if the first session of the process sets
+it, so runs that flush denormals use a separate process.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def profile_denormals(
     path: Path, optimized: Path | None, feed: dict[str, Any], progress: Progress, *, threads: int, budget: float,
     cured: Path | None = None,
 ) -> Denormals:  # fmt: skip
-    """Count denormals and measure what they cost.
+    """Count denormals and measure their cost.
 
     Args:
         path: the model.
         optimized: the graph as ONNX Runtime runs it, for folded weights.
         feed: inputs for activations and timing.
-        progress: told how far things are.
+        progress: callback that receives the progress.
         threads: intra-op threads.
         budget: seconds of rounds.
         cured: the model with its negligible weights set to zero.
@@ -69,13 +69,13 @@ def profile_denormals(
 
 
 def _outputs(variant: Variant, feed: dict[str, Any]) -> list[Any]:
-    """What the first session of a process gives."""
+    """The outputs of the first session of a process."""
     outputs: list[Any] = open_session(variant.path, level=variant.runtime, config=variant.config).run(None, feed)
     return outputs
 
 
 def denormal_penalty() -> float:
-    """How many times as long a matrix product takes whose weights are denormal; in a process of its own."""
+    """The slowdown of a matrix product with denormal weights; in a separate process."""
     x = np.full((_WIDTH, _WIDTH), 0.5, np.float32)
     best = []
     for weight in (1.0, 1e-39):

@@ -1,4 +1,4 @@
-"""What a profile says, in words."""
+"""The conclusions of a profile, in words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHOWS = 1.5
 
 
 def findings(found: Profile) -> list[str]:
-    """The conclusions, those already drawn included."""
+    """All conclusions, including those already drawn."""
     return [*_reorders(found), *_cache(found), *_denormals(found), *found.findings]
 
 
@@ -37,7 +37,7 @@ def _reorders(found: Profile) -> list[str]:
 
 
 def _cache(found: Profile) -> list[str]:
-    """What times inside, warm and cold say together; a cold cache explains no more than what it costs."""
+    """Conclusions from the times in the model, warm and cold; a cold cache explains no more than the cold time."""
     texts = []
     for lone in found.lone:
         if not lone.warm or not lone.cold or lone.inside <= _EVICTED * lone.warm:

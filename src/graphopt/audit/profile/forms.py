@@ -1,4 +1,4 @@
-"""Which pass has a faster form of an operator, or why none has."""
+"""The pass that has a faster form of an operator, or the reason why none has."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from graphopt.pipeline import registry
 from graphopt.rewrite import Level, Numerics
 
 FAMILIES = ("algorithm", "layout", "fusion")
-"""Those of passes that know other forms of operators, in the order in which their reasons are told."""
+"""Families of passes with other forms of operators, in the order in which their reasons are reported."""
 
 _ALONE = "two interface values"
-"""In the reason for which a single operator between input and output stays, which says nothing of it elsewhere."""
+"""Part of the reason why a single operator between an input and an output stays, which says nothing about others."""
 
 
 def other_form(proto: onnx.ModelProto) -> str:
-    """What the passes make of a model of one operator.
+    """The result of the passes on a model of one operator.
 
     Args:
         proto: the model, with the shapes that its inputs have.
 
     Returns:
-        The passes that fired; else the reason that most of those give that looked at it; "" where none knows the
-        operator.
+        The passes that fired; else the most frequent reason of those that looked at it; "" if none knows the operator.
     """
     misses: list[tuple[str, str]] = []
     for level in (Level.EXTENDED, Level.ALL):

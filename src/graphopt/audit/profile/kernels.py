@@ -1,4 +1,4 @@
-"""Kernel times as ONNX Runtime's own profiler tells them, of several sessions in interleaved rounds."""
+"""Kernel times by ONNX Runtime's profiler, of several sessions in interleaved rounds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Kernel:
     Attributes:
         name: node name.
         op: operator.
-        ms: median time of a run.
+        ms: median time in one run of the model.
         calls: how often it ran in one run of the model.
     """
 
@@ -39,9 +39,9 @@ class Kernels:
 
     Attributes:
         variant: name of the session's variant.
-        kernels: its nodes in the order they ran.
+        kernels: its nodes in the order of execution.
         total: median of the sum of all kernels of a run, in milliseconds.
-        run: median time of a whole run as the caller sees it, profiler included.
+        run: median time of a whole run as the caller sees it, including the profiler.
     """
 
     variant: str
@@ -54,15 +54,15 @@ class Kernels:
 
 @dataclass(frozen=True, slots=True)
 class KernelJob:
-    """What to profile.
+    """The sessions to profile.
 
     Attributes:
-        variants: sessions; the graph that each runs is saved beside the first one's file when `save` names a folder.
+        variants: sessions; their optimized graphs are saved beside the first one's file if `save` names a folder.
         feed: inputs.
         threads: intra-op threads.
-        rounds: interleaved rounds, at most.
-        budget: seconds for each variant, after which no other round begins once there are three.
-        save: folder for the graphs as they run, or "".
+        rounds: the most interleaved rounds.
+        budget: seconds for each variant, after which no further round begins once there are three.
+        save: folder for the optimized graphs, or "".
     """
 
     variants: list[Variant]
@@ -75,7 +75,7 @@ class KernelJob:
 
 
 def measure_kernels(job: KernelJob) -> list[Kernels]:
-    """Profile all variants; runs in a process of its own."""
+    """Profile all variants; runs in a separate process."""
     import time
 
     with scratch() as folder:
@@ -115,7 +115,7 @@ def measure_kernels(job: KernelJob) -> list[Kernels]:
 
 
 def _read(events: list[dict[str, Any]], runs: int) -> tuple[list[Kernel], float]:
-    """Median time of each node over the timed runs (every second one: those before it warmed the cache)."""
+    """Median time of each node over the timed runs (every second one: the others warm the cache)."""
     series: dict[tuple[str, str], list[float]] = {}
     for event in events:
         key = (event["name"], event["args"]["op_name"])
@@ -128,7 +128,7 @@ def _read(events: list[dict[str, Any]], runs: int) -> tuple[list[Kernel], float]
             kernels.append(Kernel(name, op, statistics.median(timed)))
             for number, ms in enumerate(times):
                 sums[number] += ms
-        else:  # in a loop body: another number of times in each run
+        else:  # in a loop body: the number of calls varies by run
             kernels.append(Kernel(name, op, sum(times) / runs, len(times) / runs))
             sums = [total + sum(times) / runs for total in sums]
     return kernels, statistics.median(sums[2::2]) if runs > 2 else sums[-1]

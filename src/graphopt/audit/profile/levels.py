@@ -1,4 +1,4 @@
-"""Every operator at each of ONNX Runtime's levels, aligned by what it stands for in the original."""
+"""Every operator at each of ONNX Runtime's levels, aligned by the original nodes that it replaces."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def profile_levels(
     profile: Profile, path: Path, variants: list[Variant], feed: dict[str, Any],
     *, folder: Path, progress: Progress, rounds: int, budget: float,
 ) -> dict[str, Path]:  # fmt: skip
-    """Fill in levels and blocks.
+    """Fill in a profile's levels and blocks.
 
     Args:
-        profile: what to fill.
+        profile: the profile to fill.
         path: the original.
         variants: one for each level.
         feed: inputs.
-        folder: where the graphs of all levels go.
-        progress: told how far things are.
-        rounds: interleaved rounds under the profiler, at most.
+        folder: the folder for the graphs of all levels.
+        progress: callback that receives the progress.
+        rounds: the most interleaved rounds under the profiler.
         budget: seconds of these for each level, and of rounds without it.
 
     Returns:
-        The graph of each level as it runs.
+        The optimized graph of each level.
     """
     progress("profiling operators", 0.0)
     job = KernelJob(variants, feed, profile.threads, rounds, budget, str(folder))
@@ -59,7 +59,7 @@ def profile_levels(
 
 
 def _origins(original: Model, saved: Model, kernels: Kernels) -> list[tuple[float, str, Node, list[Node], bool]]:
-    """Time, operator, node, origins, and whether it is hidden, of each kernel that is a node of the main graph."""
+    """Time, operator, node, origins, and whether it is hidden, for each kernel that is a node of the main graph."""
     provenance = Provenance(original, saved)
     times: dict[tuple[str, str], list[float]] = {}
     for kernel in kernels.kernels:

@@ -1,4 +1,4 @@
-"""What this machine can do at most: floating-point operations and bytes a second, measured."""
+"""The measured limits of this machine: floating-point operations and bytes per second."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Peak:
     """Measured limits of the machine.
 
     Attributes:
-        gflops: float32 operations a second in a matrix product that fits into the cache, in 10^9.
-        gbytes: bytes a second read and written in a copy larger than the cache, in 10^9.
-        threads: with how many threads.
+        gflops: float32 operations per second in a matrix product that fits into the cache, in 10^9.
+        gbytes: bytes read and written per second in a copy larger than the cache, in 10^9.
+        threads: the number of threads.
         cache: bytes of the last-level cache.
     """
 
@@ -69,7 +69,7 @@ def _fastest(model: onnx.ModelProto, feed: dict[str, np.ndarray[Any, Any]], thre
     ort = require("onnxruntime")
 
     session = open_session(model, level="all", threads=threads)
-    # The output is bound, so that allocating it is not part of the measurement.
+    # The output is preallocated, so that allocation is not measured.
     binding = session.io_binding()
     binding.bind_cpu_input("x", feed["x"])
     target = ort.OrtValue.ortvalue_from_numpy(np.zeros_like(feed["x"]))
@@ -83,7 +83,7 @@ def _fastest(model: onnx.ModelProto, feed: dict[str, np.ndarray[Any, Any]], thre
 
 
 def last_level_cache() -> int:
-    """Bytes of the largest cache that the system tells of."""
+    """Bytes of the largest cache that the system reports."""
     sizes = []
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         try:

@@ -1,4 +1,4 @@
-"""Which nodes of a model a node of its optimized form stands for."""
+"""The original nodes that a node of an optimized model replaces."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _SUM_INPUT = 3
 
 
 class Provenance:
-    """Maps the main graph of an optimized model back to the model that it came from.
+    """Maps the main graph of an optimized model back to the original model.
 
-    Optimizers keep the names of values that outside nodes still read, and ONNX Runtime names blocked nodes after the
-    value that they compute. A value that bears an original's name is an *anchor*. A node stands for the original
-    nodes between its own anchor and the anchors of others.
+    Optimizers keep the names of values that unfused nodes still read, and ONNX Runtime names blocked nodes after their
+    outputs. A value with the name of an original value is an *anchor*. A node replaces the original nodes between its
+    own anchor and the anchors of others.
 
     Attributes:
         before: the original.
@@ -39,7 +39,7 @@ class Provenance:
         self._stops = {name for name in self._anchors.values() if name is not None}
 
     def hidden(self, node: Node) -> bool:
-        """Whether the optimizer put the node in and no original does its work: a reorder, a transpose, a cast."""
+        """Whether the optimizer inserted the node and it replaces no original: a reorder, a transpose, a cast."""
         if node.op in _REORDERS:
             return True
         if node.op_type not in ("Transpose", "Cast", "Reshape"):
@@ -49,7 +49,7 @@ class Provenance:
         )
 
     def origins(self, node: Node) -> list[Node]:
-        """The original nodes that a node stands for, in order; none for a hidden node."""
+        """The original nodes that a node replaces, in order; none for a hidden node."""
         if self.hidden(node):
             return []
         roots = [name for v in node.outputs if v is not None and (name := self._anchors.get(v)) is not None]
@@ -71,7 +71,7 @@ class Provenance:
         return sorted(found, key=lambda n: n.order)
 
     def anchor(self, node: Node) -> str | None:
-        """The name of the original value that a node computes, or for a hidden node passes on."""
+        """The name of the original value that a node computes; for a hidden node the one that it forwards."""
         for value in node.outputs:
             if value is not None and self._anchors.get(value) is not None:
                 return self._anchors[value]
@@ -96,13 +96,13 @@ class Provenance:
         return None
 
     def _derived(self, name: str, node: Node) -> str | None:
-        """The original's value that a made-up name is derived from."""
+        """The original value from which a generated name is derived."""
         kind = re.escape(node.op_type.lower())
         found = re.fullmatch(rf"(.+?)(?:_nchwc|(?:_{kind})+(?:_\d+)?)", name)
         return found[1] if found is not None and found[1] in self._computed else None
 
     def _include_sum(self, node: Node) -> None:
-        """A convolution with a fused addition computes what the addition did, and the activation after that."""
+        """A convolution with a fused addition replaces the addition, and the activation after it."""
         value, added = node.output(0), node.input(_SUM_INPUT)
         if node.op != f"{NCHWC}::Conv" or added is None:
             return
@@ -123,7 +123,7 @@ class Provenance:
         return output.name if output is not None else name
 
     def _users(self, name: str) -> list[Node]:
-        """The nodes that read a value of the original, through any identities."""
+        """The readers of an original value, also through identities."""
         producer = self._computed.get(name)
         found: list[Node] = []
         stack = [v for v in (producer.outputs if producer is not None else ()) if v is not None and v.name == name]
@@ -149,7 +149,7 @@ def blocks(partitions: Iterable[Iterable[Iterable[Node]]]) -> dict[Node, int]:
         partitions: for each level, the original nodes of each of its nodes.
 
     Returns:
-        For each original node that any level has, the number of its group, in order of the original graph.
+        For each original node that occurs at some level, the number of its group, in the order of the original graph.
     """
     parent: dict[Node, Node] = {}
 

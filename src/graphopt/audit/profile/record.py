@@ -1,4 +1,4 @@
-"""What a profile finds."""
+"""The results of a profile."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 SWITCH = "session.set_denormal_as_zero"
-"""ONNX Runtime's own cure: a session configuration entry."""
+"""ONNX Runtime's own remedy: a session configuration entry."""
 
 
 @dataclass(slots=True)
 class Part:
-    """The nodes of one level that do the work of one block of the original.
+    """The nodes of one level that replace one block of the original.
 
     Attributes:
         ops: their operators.
         names: their names.
         times: the time of each.
-        ms: the time of all.
-        hidden: of that, time of nodes that the optimizer put in: reorders, transposes, casts.
-        hidden_ops: what those are.
+        ms: their total time.
+        hidden: the time of inserted nodes among them: reorders, transposes, casts.
+        hidden_ops: the operators of those.
     """
 
     ops: list[str] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Block:
     Attributes:
         ops: operators of the original nodes.
         names: their names.
-        parts: what each level has in their place.
+        parts: their replacement at each level.
     """
 
     ops: list[str]
@@ -64,7 +64,7 @@ class LevelTotal:
         nodes: nodes that run.
         kernels: milliseconds of all kernels of a run.
         run: milliseconds of a run as the caller sees it, under the profiler.
-        hidden: milliseconds of reorders and the like.
+        hidden: milliseconds of inserted nodes such as reorders.
         latency: milliseconds of a run without the profiler.
         failure: why it could not be profiled.
     """
@@ -83,17 +83,17 @@ class Lone:
     """One operator timed three ways.
 
     Attributes:
-        level: where it was taken from.
+        level: the level whose graph contains it.
         name: node name.
         op: operator.
         shapes: shapes of its inputs and first output.
         inside: milliseconds within the model.
-        warm: milliseconds alone, everything it reads in the cache.
-        cold: milliseconds alone, the cache flushed before each run.
-        flops: floating-point operations, None where that is not known.
+        warm: milliseconds alone, with its operands in the cache.
+        cold: milliseconds alone, with the cache flushed before each run.
+        flops: floating-point operations; None if unknown.
         bytes: bytes read and written.
-        compute: share of the machine's measured operations a second, inside.
-        memory: share of the machine's measured bytes a second, inside.
+        compute: fraction of the machine's measured operations per second, inside.
+        memory: fraction of the machine's measured bytes per second, inside.
         form: the passes that have a faster form of it, or why none has.
         failure: why it could not be run alone.
     """
@@ -113,34 +113,34 @@ class Lone:
     failure: str = ""
 
     def called(self, longest: int | None = None) -> str:
-        """The operator, and the name of the node where it has one; of a longer name the end."""
+        """The operator, and the name of its node if it has one, shortened to the end of a long name."""
         whole = longest is None or len(self.name) <= longest
         name = self.name if whole else f"…{self.name[1 - (longest or 0) :]}"
         return f"{self.op.rpartition('::')[2]} {name}".rstrip()
 
     @property
     def below(self) -> float | None:
-        """How many times longer it takes than the machine needs to multiply, or to copy, as much."""
+        """The ratio of its time to the time in which the machine could multiply, or copy, as much."""
         share = max(self.compute or 0.0, self.memory or 0.0)
         return 1 / share if share else None
 
 
 @dataclass(slots=True)
 class Denormals:
-    """Numbers so small that some processors are slow on them.
+    """Denormals, on which some processors are slow.
 
     Attributes:
         weights: denormal elements of the model's own weights, by name.
-        folded: those of the weights of the optimized model, by name.
-        activations: those of intermediate values on a sample input, by name.
-        elements: elements looked at: weights, folded, activations.
+        folded: denormal elements of the optimized model's weights, by name.
+        activations: denormal elements of intermediate values on a sample input, by name.
+        elements: numbers of elements examined: weights, folded, activations.
         plain: milliseconds by level.
         flushed: milliseconds by level with `session.set_denormal_as_zero`.
-        speedup: how much faster flushing makes it, by level.
-        error: largest relative error that flushing makes, by level.
-        cured: milliseconds by level of the model that graphopt's level `basic` gives.
-        cure: how much faster that is, by level.
-        penalty: how many times as long a matrix product of denormal weights takes here.
+        speedup: speed-up by flushing, by level.
+        error: largest relative error by flushing, by level.
+        cured: milliseconds by level of graphopt's `basic` result.
+        cure: speed-up of that result, by level.
+        penalty: slowdown of a matrix product with denormal weights on this machine.
     """
 
     weights: dict[str, int]
@@ -162,10 +162,10 @@ class ThreadRow:
 
     Attributes:
         threads: intra-op threads of each session.
-        alone: milliseconds with nothing beside.
+        alone: milliseconds without another session.
         beside: milliseconds while a second session of the same kind runs.
-        together: runs a second of both sessions together.
-        single: runs a second of one session alone.
+        together: runs per second of both sessions together.
+        single: runs per second of one session alone.
     """
 
     threads: int
@@ -182,14 +182,14 @@ class Profile(Shown):
     Attributes:
         model: its name.
         inputs: shapes of inputs.
-        machine: where.
+        machine: the machine.
         threads: intra-op threads of everything but the thread table.
         levels: totals by level.
         blocks: the work, aligned across levels.
         peak: measured limits of the machine.
         lone: operators timed alone.
         denormals: denormal numbers and what they cost.
-        contention: by thread count, alone and beside a second session.
+        contention: times by thread count, alone and beside a second session.
         findings: conclusions in words.
     """
 
@@ -206,7 +206,7 @@ class Profile(Shown):
     findings: list[str] = field(default_factory=list)
 
     def level(self, name: str) -> LevelTotal:
-        """A level by name; KeyError when it was not profiled."""
+        """A level by name; KeyError if it was not profiled."""
         for level in self.levels:
             if level.name == name:
                 return level

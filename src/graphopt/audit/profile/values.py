@@ -1,4 +1,4 @@
-"""The values that flow inside a model on one input."""
+"""The intermediate values of a model on one input."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _Arrays = dict[str, "np.ndarray[Any, Any]"]
 
 
 def values_of(path: Path, names: list[str], feed: dict[str, Any]) -> _Arrays:
-    """Values by name on a feed, each as the unoptimized graph computes it; runs in a process of its own.
+    """Values by name on a feed, as the unoptimized graph computes them; runs in a separate process.
 
     Args:
         path: the model, run as it is.
-        names: values wanted: inputs, constants and computed ones.
+        names: the requested values: inputs, constants and computed ones.
         feed: the inputs.
     """
     found: _Arrays = call(_values, str(path), names, feed)
@@ -40,7 +40,7 @@ def _values(path: str, names: list[str], feed: dict[str, Any]) -> _Arrays:
 
 
 def _session_with_outputs(path: str, names: list[str]) -> Any:
-    """A session that puts out intermediate values too."""
+    """A session that also returns intermediate values."""
     import os
 
     model = onnx.load(path, load_external_data=False)
@@ -50,12 +50,12 @@ def _session_with_outputs(path: str, names: list[str]) -> Any:
     for name in names:
         if name in computed and name not in known:
             model.graph.output.add().name = name
-    # External data is beside the file that the model comes from.
+    # External data is in the folder of the original file.
     return open_session(model, config={_EXTERNAL_FOLDER: os.path.dirname(os.path.realpath(path))})
 
 
 def count_denormals(path: Path, feed: dict[str, Any]) -> tuple[dict[str, int], int]:
-    """Denormal elements of each computed value, and all elements looked at; runs in a process of its own."""
+    """Denormal elements of each computed value, and the number of elements examined; runs in a separate process."""
     found: tuple[dict[str, int], int] = call(_count_denormals, str(path), feed)
     return found
 
@@ -76,7 +76,7 @@ def _count_denormals(path: str, feed: dict[str, Any]) -> tuple[dict[str, int], i
 
 
 def _chunks(session: Any, feed: dict[str, Any], names: list[str]) -> Iterator[list[str]]:
-    """Names in groups whose values fit into memory together; a first run tells nothing, so groups start small."""
+    """Names in groups whose values fit into memory together; sizes are unknown at first, so groups start small."""
     available = {output.name for output in session.get_outputs()}
     wanted = [name for name in names if name in available]
     size = 32
@@ -85,7 +85,7 @@ def _chunks(session: Any, feed: dict[str, Any], names: list[str]) -> Iterator[li
 
 
 def denormals(array: np.ndarray[Any, Any]) -> int:
-    """How many elements are denormal."""
+    """The number of denormal elements."""
     if array.dtype.kind != "f" or not array.size:
         return 0
     tiny = np.finfo(array.dtype).smallest_normal

@@ -15,13 +15,13 @@ from graphopt.printable import counted
 
 _BLOCKS = 30
 _NAME, _SHORTEST = 40, 12
-"""How many characters of a name are shown at most, and at least, however narrow the terminal."""
+"""The most and the fewest characters of a name that are shown, however narrow the terminal."""
 _GAP = 2
 _WIDE = 140
 
 
 def render_profile(found: Profile, width: int) -> Iterator[Any]:
-    """All that was measured, then the conclusions."""
+    """All measurements, then the conclusions."""
     shapes = ", ".join(f"{name} {shape}" for name, shape in found.inputs.items())
     yield Text(f"{found.model}: {shapes}", style="bold")
     yield Text(f"{counted(found.threads, 'thread')}; {found.machine}", style="dim")
@@ -89,7 +89,7 @@ def summary(ops: list[str]) -> str:
 
 
 def _room(width: int, rows: Sequence[Sequence[str]], texts: int) -> int:
-    """Characters of a name that fit into one of so many columns of text, beside those of numbers with their titles."""
+    """Characters for a name in each of `texts` text columns, beside the columns of numbers."""
     numbers = [max(map(len, column)) + _GAP for column in zip(*rows, strict=True)]
     return min(max((width - sum(numbers)) // texts - _GAP, _SHORTEST), _NAME)
 
@@ -100,7 +100,7 @@ def _short(block: Block, longest: int) -> str:
 
 
 def _lone(found: Profile, width: int) -> Iterator[Any]:
-    """The table; where it is narrow, shapes and other forms follow in lines of their own."""
+    """The table of single operators; if it is narrow, shapes and other forms follow on separate lines."""
     peak = found.peak
     limits = f" (of {peak.gflops:.0f} Gflop/s and {peak.gbytes:.0f} GB/s)" if peak is not None else ""
     table = _table(f"The slowest operators: inside the model, alone, and of the machine's limits{limits}")
