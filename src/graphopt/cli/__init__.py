@@ -7,24 +7,24 @@ import sys
 __all__ = ["main"]
 
 _COLLECT_AFTER = 1_000_000
-"""Objects that are made before Python looks for circles among them.
+"""Allocated objects before Python's first garbage collection.
 
-By default it does so dozens of times while modules are imported, none of which go away: a tenth of a short run, and to
-do it once, with all of them there, a twentieth. Models are collected by their size, see `graphopt.system.collector`.
+By default it collects dozens of times during imports, which leave no garbage: a tenth of a short run, and a single
+collection afterwards a twentieth. Models are collected by their size, see `graphopt.system.collector`.
 """
 
 _FROM_FILE_TO_FILE = ("optimize", "convert")
-"""The commands that use little of what they import; they start no thread that could meet a part half imported."""
+"""The commands that use few of their imports; they start no thread that could see a partly imported module."""
 
 
 _INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command line; what a command needs is imported when it runs."""
+    """Run the command line; a command's imports are done when it runs."""
     try:
         _main()
-    except KeyboardInterrupt:  # before there is anything that would tell of it, or after
+    except KeyboardInterrupt:  # before or after the code that reports it
         if sys.stderr is not None:
             sys.stderr.write("graphopt: interrupted\n")
         sys.exit(_INTERRUPTED)
@@ -46,5 +46,5 @@ def _main() -> None:
     warnings.formatwarning = format_warning
     end_in_order()
     code = run(sys.argv[1:])
-    gc.freeze()  # what is left goes with the process: nobody need look for circles in it first
+    gc.freeze()  # the remaining objects end with the process: skip their final collection
     end(code)

@@ -1,7 +1,7 @@
-"""The command line: commands, and what becomes of errors.
+"""The command line: commands, and the handling of errors.
 
-Exit codes: 0 all is well; 1 a difference was found, or a verification failed; 2 wrong usage; 3 a model or file that
-cannot be used; 4 a pass or graphopt itself broke; 130 and more: ended by a signal, or by whoever read its output.
+Exit codes: 0 success; 1 a difference was found, or a verification failed; 2 wrong usage; 3 an unusable model or file;
+4 a pass or graphopt itself failed; 130 and more: ended by a signal, or by the reader of its output.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TRACEBACK = "GRAPHOPT_TRACEBACK"
 """The environment variable with which a bug shows its traceback instead of one line."""
 
 _MOST = 300
-"""Characters of a message that nobody wrote for users."""
+"""The most characters of a message that was not written for users."""
 
 DIFFERENT, USAGE, MODEL, BROKEN, INTERRUPTED, UNREAD = 1, 2, 3, 4, 130, 141
 
@@ -53,35 +53,35 @@ _PLACES = {
 _HELP = ("-h", "--help")
 
 COMMANDS = {name: Command(name, f"graphopt.cli.{place}") for name, place in _PLACES.items()}
-"""Every command by name; its module is imported when something of it is asked for."""
+"""Every command by name; its module is imported when it is used."""
 
 
 def run(words: Sequence[str]) -> int:
-    """Run a command line and say what became of it.
+    """Run a command line and handle its errors.
 
     Args:
-        words: what follows `graphopt`.
+        words: the words after `graphopt`.
 
     Returns:
         The exit code.
 
     Raises:
-        Exception: a bug, where the environment asks for its traceback.
+        Exception: a bug, if the environment asks for its traceback.
     """
     try:
         code = _dispatched(words)
-        sys.stdout.flush()  # what cannot be written is an error of the command, too
+        sys.stdout.flush()  # failing to write the output is an error of the command
         return code
     except GraphoptError as error:
         _say(" ".join(str(error).split()))
         return exit_code(error)
     except BrokenPipeError:
-        # Whoever read our output has gone: 0 and 1 would say that they have the result, and what it is.
+        # The reader of our output is gone: 0 and 1 would mean that it has the result.
         _let_go()
         return UNREAD
     except OSError as error:
         _let_go()
-        # Full disks, folders without permission, files that vanish: nobody's mistake in the code.
+        # Full disks, missing permissions, vanished files: no bugs.
         what = f"cannot use {error.filename}" if error.filename else "cannot read or write"
         no_folder = isinstance(error, (FileExistsError, NotADirectoryError))
         _say(f"{what}: {'it is no folder' if no_folder else error.strerror or error}")
@@ -105,13 +105,13 @@ def _dispatched(words: Sequence[str]) -> int:
         _dispatch(words)
     except Exit as ending:
         return ending.code
-    except SystemExit as ending:  # the parser's, after help
+    except SystemExit as ending:  # raised by the parser after help
         return int(ending.code or 0)
     return 0
 
 
 def _let_go() -> None:
-    """Drop what standard output does not take, or Python tries once more while it ends, and complains."""
+    """Discard the unwritable part of standard output; Python would try again at exit, and complain."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
@@ -144,14 +144,14 @@ def _dispatch(words: Sequence[str]) -> None:
         hint = f"; did you mean {' or '.join(close)}?" if close else "; `graphopt --help` lists all"
         raise UsageError(f"unknown command {of_group if group else name!r}{hint}")
     values = command.parse(given)
-    del values["config"]  # what it states is among the other values now
+    del values["config"]  # its values have been merged into the others
     with silence(values.pop("quiet")), _telling(values.pop("verbose")):
         command.function(**values)
 
 
 @contextmanager
 def _telling(wanted: bool) -> Iterator[None]:
-    """Show what the library logs while this holds."""
+    """Show the library's log messages inside the block."""
     if not wanted:
         yield
         return
@@ -170,7 +170,7 @@ def _telling(wanted: bool) -> Iterator[None]:
 
 
 def overview(names: Sequence[str] = tuple(_PLACES)) -> str:
-    """The commands, or some of them, a line for each, broken where the terminal ends."""
+    """All commands or some, one line each, wrapped at the width of the terminal."""
     import shutil
     import textwrap
 
@@ -192,14 +192,14 @@ def _say(message: str) -> None:
 
 
 def _complain(text: str) -> None:
-    with suppress(OSError):  # nobody need be there to read it; the exit code tells
+    with suppress(OSError):  # standard error may have no reader; the exit code remains
         sys.stderr.write(f"graphopt: {text}\n")
 
 
 def format_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """What is left out of third parties, in one line; other warnings as Python shows them."""
+    """Warnings about skipped plugins in one line; other warnings as Python shows them."""
     if issubclass(category, PluginWarning):
         return f"graphopt: warning: {printable(str(message))}\n"
     return _format_warning(message, category, filename, lineno, line)
@@ -209,12 +209,12 @@ _format_warning = warnings.formatwarning
 
 
 def _first(error: Exception) -> str:
-    """The beginning of what an exception says, on one line."""
+    """The beginning of an exception's message, on one line."""
     return " ".join(str(error)[:_MOST].split())
 
 
 def end_in_order() -> None:
-    """Let a request to end, or a terminal that goes, do what Ctrl-C does: remove what is under way, then end."""
+    """Let a termination request, or a closed terminal, do what Ctrl-C does: clean up, then end."""
 
     def end(number: int, _: object) -> None:
         raise KeyboardInterrupt(128 + number)
@@ -226,7 +226,7 @@ def end_in_order() -> None:
 
 
 def exit_code(error: GraphoptError) -> int:
-    """The exit code that tells who can fix an error."""
+    """The exit code of an error, by who can fix it."""
     if isinstance(error, UsageError):
         return USAGE
     if isinstance(error, ModelError):

@@ -1,8 +1,8 @@
-"""Commands from the signatures of functions: their options, help, values from a file, and what a shell completes.
+"""Commands from function signatures: options, help, values from a configuration file, and shell completion.
 
-A parameter is annotated with `Argument` or `Option`; its type says how many values it takes and of which kind, its
-default what holds when it is left out. What several commands take is a `OptionGroup`, stated once. The standard library
-parses: a third party's parser takes longer to import than most models take to optimize.
+A parameter is annotated with `Argument` or `Option`; its type determines the kind and number of its values, its
+default applies if it is left out. Options shared by several commands are an `OptionGroup`, declared once. The standard
+library parses: a third-party parser takes longer to import than most models take to optimize.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from graphopt.records import dataclass
 
 
 class Exit(Exception):  # noqa: N818 -- an answer, not an error
-    """Ends a command with an exit code after it has said all there is to say.
+    """Ends a command with an exit code after all its output.
 
     Args:
         code: the code.
@@ -35,11 +35,11 @@ class Exit(Exception):  # noqa: N818 -- an answer, not an error
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A parameter given by position.
+    """A positional parameter.
 
     Attributes:
-        help: what it is.
-        metavar: how the usage line shows it.
+        help: its description.
+        metavar: its name in the usage line.
     """
 
     help: str
@@ -48,15 +48,15 @@ class Argument:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Option:
-    """A parameter given by name.
+    """A named parameter.
 
     Attributes:
-        names: as they are written, `--like-this`; the parameter's own name when empty.
-        help: what it does.
-        min: the least number that it takes.
-        choices: what a shell offers; what is taken is for the command to say.
-        needs: the parameter without which it says nothing, of a command that has it.
-        commas: whether one value may be several, with commas between.
+        names: its spellings, `--like-this`; derived from the parameter's name if empty.
+        help: its description.
+        min: the least number that it accepts.
+        choices: the choices that a shell completes; the command itself checks values.
+        needs: the parameter without which it has no effect, for commands that have that parameter.
+        commas: whether one value may be a list separated by commas.
     """
 
     names: tuple[str, ...]
@@ -76,7 +76,7 @@ class Option:
 
 
 class OptionGroup:
-    """Options that go together: a dataclass of annotated fields, which a command takes as one parameter."""
+    """Options that belong together: a dataclass of annotated fields, which a command takes as one parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +84,13 @@ class Parameter:
     """A parameter of a command.
 
     Attributes:
-        name: as the function calls it.
-        stated: how it is given.
+        name: its name in the function.
+        stated: its annotation.
         kind: `str`, `int`, `float` or `bool`.
         many: whether it may be given several times.
-        default: its value when it is left out.
-        required: whether it may not be.
-        group: the parameter of the function that it is a field of; its own when "".
+        default: its value if it is left out.
+        required: whether it must be given.
+        group: the parameter of the function of which it is a field; "" if it is a parameter itself.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Parameter:
 
     @classmethod
     def of(cls, name: str, hint: Any, default: Any, group: str = "") -> Parameter:
-        """Read an annotated parameter, or field of a group."""
+        """The parameter of an annotated function parameter or group field."""
         annotated = [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Argument | Option)]
         if not annotated:
             raise TypeError(f"parameter {name!r} of a command needs an Argument or an Option, found {hint}")
@@ -118,25 +118,25 @@ class Parameter:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """How an option is written on the command line; nothing for an argument."""
+        """The spellings of an option; empty for an argument."""
         if isinstance(self.stated, Argument):
             return ()
         return self.stated.names or ("--" + self.name.replace("_", "-"),)
 
     @property
     def shown(self) -> str:
-        """How a message calls it."""
+        """Its name in messages."""
         if isinstance(self.stated, Option):
             return self.names[0]
         return self.stated.metavar or self.name
 
     @property
     def key(self) -> str:
-        """Its name in a configuration file: that of the option, without dashes before it."""
+        """Its name in a configuration file: that of the option without leading dashes."""
         return max(self.names, key=len).removeprefix("--")
 
     def add_to(self, parser: argparse.ArgumentParser) -> None:
-        """Declare it to the parser of the standard library."""
+        """Add it to the standard library's parser."""
         shown = self.stated.help.replace("%", "%%")
         if isinstance(self.stated, Argument):
             nargs = ("+" if self.required else "*") if self.many else None if self.required else "?"
@@ -155,7 +155,7 @@ class Parameter:
         return "" if self.default in (None, "") else f" [default: {self.default}]"
 
     def read(self, text: str) -> Any:
-        """Its value from the command line."""
+        """Convert a value of the command line."""
         try:
             return self.kind(text)
         except ValueError:
@@ -163,27 +163,27 @@ class Parameter:
             raise argparse.ArgumentTypeError(f"expected {number}, found {text!r}") from None
 
     def apart(self, value: Any) -> Any:
-        """Its value, what has commas between taken apart where it may be several."""
+        """A value with comma-separated lists split, if the option allows them."""
         if not (isinstance(self.stated, Option) and self.stated.commas and value):
             return value
         return [part.strip() for text in value for part in text.split(",")]
 
     def check(self, value: Any) -> None:
-        """Refuse numbers that are too small, text that is empty, and an option that is needed and was left out.
+        """Reject numbers that are too small, empty text, and a missing required option.
 
-        An empty text is a variable of a shell that is not set. As a path it would be the folder one is in, models
-        in which would be read, or replaced.
+        Empty text usually comes from an unset shell variable. As a path it would be the current folder, whose models
+        would be read, or replaced.
         """
         if self.required and value is None and isinstance(self.stated, Option):
             raise UsageError(f"{self.names[0]} is missing: {self.stated.help}")
         if value != self.default and "" in (value if self.many else [value]):
             raise UsageError(f"{self.shown}: expected a value, found an empty text")
         least = self.stated.min if isinstance(self.stated, Option) else None
-        if least is not None and value is not None and not value >= least:  # nor is NaN
+        if least is not None and value is not None and not value >= least:  # also rejects NaN
             raise UsageError(f"{self.names[0]}: expected at least {least:g}, found {value:g}")
 
     def from_file(self, value: Any, where: str) -> Any:
-        """Its value from a configuration file: a list of one may be without brackets, text that is a number be one.
+        """Convert a value of a configuration file: brackets around one value and quotes around a number are optional.
 
         Raises:
             UsageError: it is of another kind.
@@ -197,7 +197,7 @@ class Parameter:
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Shows arguments as they are stated: `MODEL...` says itself that more may follow."""
+    """Shows arguments as declared: `MODEL...` already says that more may follow."""
 
     def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
         if not action.option_strings and isinstance(action.metavar, str):
@@ -206,14 +206,14 @@ class _Formatter(argparse.HelpFormatter):
 
 
 class _Unshown(_Formatter):
-    """For command lines that ask for no help: the terminal is not asked how wide it is, by what reads archives too."""
+    """For command lines without help: asking for the terminal's width would import a reader of archives."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=80)
 
 
 class _Parser(argparse.ArgumentParser):
-    """Leaves what becomes of a mistake to whoever called it."""
+    """Leaves the handling of errors to the caller."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
@@ -224,8 +224,8 @@ class Command:
     """A command.
 
     Attributes:
-        name: as it is typed.
-        place: `module:function` that does it; imported when it is asked for.
+        name: its name on the command line.
+        place: `module:function` that runs it; imported when needed.
     """
 
     name: str
@@ -233,13 +233,13 @@ class Command:
 
     @cached_property
     def function(self) -> Any:
-        """What does it."""
+        """The function that runs it."""
         module, _, name = self.place.partition(":")
         return getattr(importlib.import_module(module), name)
 
     @cached_property
     def parameters(self) -> list[Parameter]:
-        """What it takes, in order, groups taken apart."""
+        """Its parameters in order, with groups expanded."""
         found = []
         for name, (hint, default) in _stated(self.function).items():
             if name in self.groups:
@@ -257,24 +257,24 @@ class Command:
 
     @property
     def options(self) -> list[str]:
-        """Every option as it is written."""
+        """Every option in all spellings."""
         return [name for parameter in self.parameters for name in parameter.names]
 
     @property
     def text(self) -> str:
-        """What it does."""
+        """Its description."""
         return inspect.getdoc(self.function) or ""
 
     def parse(self, words: Sequence[str]) -> dict[str, Any]:
         """The values of all parameters.
 
         Args:
-            words: what follows the command's name.
+            words: the words after the command's name.
 
         Raises:
-            UsageError: they are not what it takes.
+            UsageError: the words do not match its parameters.
             ModelError: the configuration file cannot be read.
-            SystemExit: help was asked for, and shown.
+            SystemExit: help was requested and shown.
         """
         shown = bool({"-h", "--help"} & set(words))
         parser = _Parser(
@@ -283,18 +283,18 @@ class Command:
         )  # fmt: skip
         parser.add_argument("-h", "--help", action="help", help="Show this and end.")
         if not shown:
-            parser.usage = ""  # or it is laid out for every command line, and shown for none
+            parser.usage = ""  # otherwise it is formatted for every command line, and never shown
         for parameter in self.parameters:
             parameter.add_to(parser)
         words = _marked(words)
         given, unknown = parser.parse_known_intermixed_args(words)
         for word in sorted(unknown, key=lambda word: not word.startswith("-")):
-            self._refuse(word)  # an option rather than what may have been meant as its value
+            self._refuse(word)  # report an option rather than the value meant for it
         named = {each.name for each in self.parameters if getattr(given, each.name) not in (None, each.default)}
         if given.config is not None:
             COMMON[0].check(given.config)
             stated = self._from_file(given.config)
-            # To a default that is a list the parser adds what is given, which is to hold in its place.
+            # The parser would append to a default that is a list; given values must replace it.
             lists = {name: value for name, value in stated.items() if isinstance(value, list)}
             parser.set_defaults(**{name: value for name, value in stated.items() if name not in lists})
             given = parser.parse_intermixed_args(words)
@@ -313,7 +313,7 @@ class Command:
         return values
 
     def _check_company(self, given: Parameter, values: Mapping[str, Any]) -> None:
-        """Refuse an option of the command line that does nothing for want of another; in a file it may wait for it."""
+        """Reject an option of the command line without the option that it needs; in a file it may stand alone."""
         needed = given.stated.needs if isinstance(given.stated, Option) else ""
         if needed in values and not values[needed]:
             other = next(each for each in self.parameters if each.name == needed)
@@ -330,9 +330,9 @@ class Command:
         shared, tables = _parted(_settings(path), path)
         own = tables.get(self.name, {})
         _check_known(own, options, f"{path}: {self.name} has no option")
-        if not shared.keys() <= options.keys():  # or the others need not be imported
+        if not shared.keys() <= options.keys():  # otherwise the other commands need not be imported
             _check_known(shared, _all_keys(), f"{path}: no command has an option")
-        # What is stated before any table is for every command that has such an option.
+        # Values before any table are for every command with such an option.
         shared = {key: value for key, value in shared.items() if key in options}
         for key, value in (shared | own).items():
             found[options[key].name] = options[key].from_file(value, f"{path}: {key}")
@@ -340,24 +340,24 @@ class Command:
 
 
 _MARK = "\0"
-"""Stands before what follows `--`; the words of a command line have none."""
+"""Marks words after `--`; words of a command line cannot contain it."""
 
 
 def _marked(words: Sequence[str]) -> list[str]:
-    """The words of a command line, those after `--` such that the parser takes none of them for an option."""
+    """The words of a command line, with those after `--` marked so that the parser does not read them as options."""
     end = words.index("--") if "--" in words else len(words)
     return [*words[:end], *(_MARK + word for word in words[end + 1 :])]
 
 
 def _unmarked(value: Any) -> Any:
-    """A value without the marks, of `_marked`, of what it consists of."""
+    """A value without the marks of `_marked`."""
     if isinstance(value, list):
         return [_unmarked(each) for each in value]
     return value.removeprefix(_MARK) if isinstance(value, str) else value
 
 
 def _stated(called: Any) -> dict[str, tuple[Any, Any]]:
-    """The annotation and the default of each parameter of a function or a dataclass."""
+    """The annotation and default of each parameter of a function or dataclass."""
     hints = typing.get_type_hints(called, include_extras=True)
     return {name: (hints[name], each.default) for name, each in inspect.signature(called).parameters.items()}
 
@@ -367,7 +367,7 @@ COMMON = (
     Parameter("verbose", Option("--verbose", "-v", help="Tell on standard error what is done and left."), bool),
     Parameter("quiet", Option("--quiet", "-q", help="No progress and no report; the exit code tells."), bool),
 )
-"""What every command takes."""
+"""Parameters of every command."""
 
 
 def _settings(path: str) -> Mapping[str, Any]:
@@ -382,7 +382,7 @@ def _settings(path: str) -> Mapping[str, Any]:
 
 
 def _parted(stated: Mapping[str, Any], path: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """What is stated for all commands, and the table of each; that of `corpus run` may be `[corpus.run]`."""
+    """The values for all commands, and the table of each; that of `corpus run` may be `[corpus.run]`."""
     from graphopt.cli.app import COMMANDS
 
     shared, tables = dict[str, Any](), dict[str, Any]()
@@ -402,7 +402,7 @@ def _parted(stated: Mapping[str, Any], path: str) -> tuple[dict[str, Any], dict[
 
 
 def _all_keys() -> list[str]:
-    """What options of any command are called in a configuration file; every command is imported for it."""
+    """The keys of all commands' options in a configuration file; this imports every command."""
     from graphopt.cli.app import COMMANDS
 
     return [parameter.key for each in COMMANDS.values() for parameter in each.parameters if parameter.names]
@@ -415,7 +415,7 @@ def _check_known(given: Collection[str], known: Collection[str], complaint: str)
 
 
 def _meant(name: str, known: Collection[str]) -> str:
-    """Which of the names that there are may be meant, as the end of a message; nothing where none is near."""
+    """The known names close to an unknown one, as the end of a message; empty if there are none."""
     import difflib
 
     close = difflib.get_close_matches(name, list(dict.fromkeys(known)), 2)

@@ -57,7 +57,7 @@ def audit(
     html: Html = None,
     form: ReportForm,
 ) -> None:
-    """Compare optimizers on a model: what each does to it, what that costs, and what it is worth."""
+    """Compare optimizers on a model: what each changes, its cost and its speed-up."""
     from graphopt.audit import Limits
     from graphopt.audit import audit as compare
     from graphopt.manager import PassManager
@@ -80,7 +80,7 @@ def audit(
 
 
 def audit_report(found: Audit, given: Source, managers: Mapping[str, PassManager]) -> str:
-    """The HTML report: the audit, and what graphopt's highest level did, with these settings, drawn."""
+    """The HTML report: the audit, and the graphs before and after graphopt's highest level with these settings."""
     from graphopt.audit.explaining import explain_with_graphs
     from graphopt.audit.html import audit_html
 

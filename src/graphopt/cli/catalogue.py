@@ -1,4 +1,4 @@
-"""`graphopt passes`: the catalogue, the page of one pass, and the table of other optimizers' passes."""
+"""`graphopt passes`: the list of passes, the page of one pass, and the table of other optimizers' passes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def passes(
     index: Annotated[str | None, Option(help="Write what the passes of this package need into its index.")] = None,
     form: ReportForm,
 ) -> None:
-    """List the passes there are, or show everything about one."""
+    """List the passes, or show everything about one."""
     from graphopt.cli.reference import Page, record
     from graphopt.pipeline import registry
 
@@ -56,10 +56,10 @@ def passes(
 
 
 def _check_asked(asked: dict[str, Any]) -> None:
-    """Refuse two things at once, of which one would be passed over in silence.
+    """Reject two options of which one would be silently ignored.
 
     Raises:
-        UsageError: naming them.
+        UsageError: naming both.
     """
     given = [name for name, value in asked.items() if value]
     if len(given) > 1:
@@ -99,7 +99,7 @@ def _write(folder: str) -> None:
 
 
 def _listed(records: list[dict[str, Any]]) -> Iterator[Any]:
-    """Each pass with its sentence below, under its family."""
+    """Each pass with its summary below, by family."""
     from rich.padding import Padding
     from rich.text import Text
 

@@ -30,15 +30,15 @@ def check(
     junit: Annotated[str | None, Option(help="Write a JUnit report to this file.")] = None,
     form: ReportForm,
 ) -> None:
-    """See whether models are as good as they were, for a build or a commit hook. Exit code 1: something got worse."""
+    """Check that models have not become worse, for a build or a commit hook. Exit code 1: something became worse."""
     from graphopt.audit.checking import FailOn, read_baseline
     from graphopt.audit.checking import check as judge
 
     conditions = FailOn.parse(fail_on)
-    if conditions.of_the_past and baseline is None and save is None:  # it would pass whatever the models are
+    if conditions.of_the_past and baseline is None and save is None:  # any model would pass
         raise UsageError(f"--fail-on {fail_on} holds models against a baseline; expected --baseline, or --save first")
     files = model_files(models)
-    check_place(save, *files, data)  # a baseline may be replaced by the next
+    check_place(save, *files, data)  # the new baseline may replace the old one
     check_place(junit, *files, data, baseline)
     if save is not None and junit is not None and destination(Path(save)) == destination(Path(junit)):
         raise UsageError(f"--save and --junit both want {junit}")

@@ -27,7 +27,7 @@ def verify(
     timeout: Patience = None,
     as_json: Json = False,
 ) -> None:
-    """Run two models on inputs that expose errors, all optimizations of the runtime off. Exit code 1: they differ."""
+    """Run two models on inputs that expose errors, without the runtime's optimizations. Exit code 1: they differ."""
     from graphopt.verify import SETS, compare
 
     given, (first, second) = feed(data), read_sources([original, result])
@@ -47,7 +47,7 @@ def verify(
 
 
 def _check_data(*models: str | bytes) -> None:
-    """Refuse models whose external data is missing or too short: nothing was compared then.
+    """Reject models whose external data is missing or too short: no comparison was made for these.
 
     Raises:
         ModelError: naming the tensor and the file.
@@ -66,7 +66,7 @@ def _check_data(*models: str | bytes) -> None:
 
 
 def diff(before: First, after: Second, as_json: Json = False) -> None:
-    """Show what changed between two models, without running them. Exit code 1: something did."""
+    """Show the differences between two models, without running them. Exit code 1: they differ."""
     from graphopt.audit.difference import diff as difference
 
     found = difference(*read_sources([before, after]))

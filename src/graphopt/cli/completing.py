@@ -1,4 +1,4 @@
-"""`graphopt completion`: what a shell needs to complete commands and options."""
+"""`graphopt completion`: a shell script that completes commands and options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHELLS = ("bash", "zsh", "fish")
 def completion(
     shell: Annotated[str, Argument(metavar="SHELL", help=f"One of {', '.join(_SHELLS)}.")],
 ) -> None:
-    """Print what a shell needs to complete commands and options. In bash: `source <(graphopt completion bash)`."""
+    """Print a script that completes commands and options in a shell. In bash: `source <(graphopt completion bash)`."""
     from graphopt.cli.app import COMMANDS
 
     if shell not in _SHELLS:
@@ -46,7 +46,7 @@ def _bash(commands: list[Command], *, zsh: bool) -> str:
 
 
 def _groups(commands: list[Command]) -> dict[str, list[str]]:
-    """The words that follow the first of commands of two."""
+    """For commands of two words, the second words by the first."""
     found: dict[str, list[str]] = {}
     for command in commands:
         group, _, word = command.name.rpartition(" ")
@@ -56,7 +56,7 @@ def _groups(commands: list[Command]) -> dict[str, list[str]]:
 
 
 def _values(command: Command) -> str:
-    """What follows an option that has choices."""
+    """Cases that complete the values of options with choices."""
     offered = [
         f" {'|'.join(parameter.names)}) values='{' '.join(parameter.stated.choices)}' ;;"
         for parameter in command.parameters

@@ -1,4 +1,4 @@
-"""Writing to the terminal: reports to standard output, progress to standard error."""
+"""Terminal output: reports to standard output, progress to standard error."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from graphopt.system.files import destination, write_text
 Progress = Callable[[str, float], None]
 
 _QUIET = ContextVar("quiet", default=False)
-"""Whether the command that runs was asked to show neither progress nor a report."""
+"""Whether the current command shows neither progress nor a report."""
 
 
 @contextmanager
 def silence(wanted: bool) -> Iterator[None]:
-    """While this holds, neither progress nor reports are shown; JSON is for programs, and is printed all the same."""
+    """Suppress progress and reports inside the block; JSON is for programs, and is still printed."""
     before = _QUIET.set(wanted)
     try:
         yield
@@ -30,12 +30,12 @@ def silence(wanted: bool) -> Iterator[None]:
 
 
 def quiet() -> bool:
-    """Whether no report is wanted; for those who would make one."""
+    """Whether reports are suppressed; to skip making one."""
     return _QUIET.get()
 
 
 def show(*renderables: Any, stderr: bool = False) -> None:
-    """Print to standard output with rich: tables, colours where the terminal has them."""
+    """Print to standard output with rich: tables, and colours if the terminal has them."""
     if quiet():
         return
     from rich.text import Text
@@ -45,7 +45,7 @@ def show(*renderables: Any, stderr: bool = False) -> None:
 
     out = console(stderr=stderr)
     for renderable in renderables:
-        # Lines of a list are for grep, and paths for copying: they are not broken where the terminal ends.
+        # Lines of a list are for grep, and paths for copying: they are not wrapped.
         out.print(renderable, soft_wrap=isinstance(renderable, (str, Text, Lines)))
 
 
@@ -53,9 +53,9 @@ _CODES = {"bold": "1", "red": "31", "green": "32", "yellow": "33"}
 
 
 def show_lines(lines: Iterable[tuple[str, str]], *, stderr: bool = False) -> None:
-    """Print lines that are safe to show, each with the name of a style, "" for none.
+    """Print lines of safe text, each with the name of a style, "" for none.
 
-    Colours are for terminals, and not where `NO_COLOR` says so.
+    Colours are only for terminals, and not if `NO_COLOR` is set.
     """
     if quiet():
         return
@@ -67,7 +67,7 @@ def show_lines(lines: Iterable[tuple[str, str]], *, stderr: bool = False) -> Non
 
 
 def plain_table(*titles: str, words: int = 1, **settings: Any) -> Any:
-    """A table without lines: the first `words` columns to the left, the others, numbers, to the right."""
+    """A table without rules: the first `words` columns left-aligned, the numbers in the others right-aligned."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, **settings)
@@ -77,11 +77,11 @@ def plain_table(*titles: str, words: int = 1, **settings: Any) -> Any:
 
 
 _SCHEMA = 1
-"""The version of the JSON that commands print, where a report states none of its own."""
+"""The version of the JSON that commands print, for reports without their own version."""
 
 
 def show_json(data: Any) -> None:
-    """Print data as JSON to standard output; an object states the version of its form."""
+    """Print data as JSON to standard output; an object includes its schema version."""
     import json
 
     if isinstance(data, dict):
@@ -91,7 +91,7 @@ def show_json(data: Any) -> None:
 
 @contextmanager
 def progress(title: str) -> Iterator[Progress]:
-    """A progress bar on standard error, only where that is a terminal; gives a function to report to."""
+    """A progress bar on standard error, if that is a terminal; yields a function to report to."""
     if _QUIET.get() or not sys.stderr.isatty():
         yield lambda what, part: None
         return
@@ -111,7 +111,7 @@ def progress(title: str) -> Iterator[Progress]:
 
 
 def read_source(name: str) -> str | bytes:
-    """A path as it is; `-` is standard input, read whole.
+    """A path unchanged; for `-` all of standard input.
 
     Raises:
         UsageError: standard input is a terminal.
@@ -126,10 +126,10 @@ def read_source(name: str) -> str | bytes:
 
 
 def read_sources(names: Sequence[str]) -> list[str | bytes]:
-    """What is read for several models; see `read_source`.
+    """The sources of several models; see `read_source`.
 
     Raises:
-        UsageError: more than one of them is standard input.
+        UsageError: more than one is standard input.
     """
     if names.count("-") > 1:
         raise UsageError("`-` twice: standard input holds one model")
@@ -137,25 +137,25 @@ def read_sources(names: Sequence[str]) -> list[str | bytes]:
 
 
 def write_page(place: str, text: str) -> None:
-    """Write a file that was asked for beside the report, and say so on standard error.
+    """Write a requested file besides the report, and say so on standard error.
 
     Raises:
-        ModelError: it cannot be written there.
+        ModelError: it cannot be written.
     """
     write_text(place, text)
     show(f"wrote {place}", stderr=True)
 
 
 def check_place(path: str | None, *read: str | None) -> None:
-    """Refuse a file that cannot be written before anything is measured for it, and one that is read for it.
+    """Reject, before any measurement, a file that cannot be written or that is one of the inputs.
 
     Args:
-        path: the file; None for none.
-        *read: models, whose files of weights are read too, and other files; None for none.
+        path: the file; None for no file.
+        *read: models, whose files of weights are inputs too, and other files; None for no file.
 
     Raises:
         ModelError: it is a folder, or its folder does not exist, or it is read-only.
-        UsageError: it is one of the files that are read.
+        UsageError: it is one of the inputs.
     """
     if path is None:
         return

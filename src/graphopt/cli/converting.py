@@ -34,7 +34,7 @@ def convert(
     outside: Outside,
     as_json: Json = False,
 ) -> None:
-    """Bring a model to another opset, with the same results. OUT is written at the end, at once, or not at all."""
+    """Convert a model to another opset, with the same results. OUT is written atomically at the end, or not at all."""
     from graphopt.opsets import convert_source
 
     pairs = pairs_of(files, "convert")

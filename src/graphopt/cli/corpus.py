@@ -89,7 +89,7 @@ def run(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Audit every model that is not in the store yet with these settings and versions. Exit code 3: some are left."""
+    """Audit all models without a record for these settings and versions. Exit code 3: some are left."""
     from graphopt.audit.corpus import CorpusSettings, run_corpus
     from graphopt.audit.rivals import installed
 
@@ -129,7 +129,7 @@ def show_report(
     table: Annotated[str | None, Option(help="Write all records to this .parquet or .csv file, too.")] = None,
     form: ReportForm,
 ) -> None:
-    """What a store says of one release: by optimizer, pass and operator, and what changed. Exit code 1: it is wrong."""
+    """Show the results of one release: by optimizer, pass and operator, and changes. Exit code 1: some are wrong."""
     from graphopt.audit.corpus import Store
     from graphopt.audit.corpus.page import corpus_html
     from graphopt.audit.corpus.report import campaign_of, releases_of, report_of
@@ -161,7 +161,7 @@ def gate(
     repeat: Annotated[int, Option(help="How often to measure again what seems slower.", min=0)] = 2,
     as_json: Json = False,
 ) -> None:
-    """Whether a release may go out. Exit code 1: a model is wrong, fails, or is slower by more than the margin."""
+    """Decide whether a release is acceptable. Exit code 1: a model is wrong, fails, or is slower beyond the margin."""
     from graphopt.audit.corpus import Store
     from graphopt.audit.corpus.changes import confirm
     from graphopt.audit.corpus.report import campaign_of
@@ -186,7 +186,7 @@ def merge(
     store: Annotated[str, Argument(metavar="STORE", help="The file to take all over into; made if it is not there.")],
     others: Annotated[list[str], Argument(metavar="OTHER...", help="Stores, one of each shard.")],
 ) -> None:
-    """Join the stores of shards into one; a record that is there already is not counted twice."""
+    """Merge the stores of shards into one; a record that exists already is not counted twice."""
     from graphopt.audit.corpus import Store
 
     with Store(store, write=True) as opened:
@@ -209,7 +209,7 @@ def _compared(store: Store, campaign: Campaign, old: str, release: str | None, m
 
 
 def _engine(scheduler: str, jobs: int) -> Callable[[], Engine]:
-    """What does the work: Dask where it is installed, unless that is said otherwise."""
+    """The engine: Dask if it is installed, unless the option says otherwise."""
     from graphopt.audit.corpus.fleet import Fleet
     from graphopt.audit.corpus.pool import WorkerPool
 
@@ -218,7 +218,7 @@ def _engine(scheduler: str, jobs: int) -> Callable[[], Engine]:
 
     def start() -> Engine:
         fleet = Fleet(jobs, None if scheduler in ("", "local") else scheduler)
-        if not quiet() and sys.stderr.isatty() and version_of("bokeh") is not None:  # what Dask's page is drawn with
+        if not quiet() and sys.stderr.isatty() and version_of("bokeh") is not None:  # Dask needs it to draw its page
             sys.stderr.write(f"Dask's page about its work: {fleet.dashboard}\n")
         return fleet
 

@@ -20,7 +20,7 @@ _SHOWN = {
     "mobilenet_v2": "training form",
     "mobilenet_v2_int8": "quantized",
 }
-"""The networks that are shown where none is named, and what is special about each."""
+"""The networks of a demo without a name, and the peculiarity of each."""
 
 _MODELS = (*_SHOWN, "resnet18", "conv_alone", "conv_maxpool")
 _LEVELS = ("basic", "all")
@@ -36,7 +36,7 @@ def demo(
     long: Annotated[bool, Option("--long", help="Show the whole audit of each network, too.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare every installed optimizer on three networks, or one: what each leaves, and how fast that runs."""
+    """Compare all installed optimizers on three networks, or one: nodes left, and speed."""
     if name is not None and name not in _MODELS:
         raise UsageError(f"unknown demo model {name!r}; expected one of {', '.join(_MODELS)}")
     if write is not None:
@@ -91,7 +91,7 @@ def _audits(names: list[str], budget: float) -> dict[str, Audit]:
 
 
 def _table(audits: dict[str, Audit]) -> Any:
-    """One table for all networks: nodes left, and the speed against ONNX Runtime alone. 80 columns are enough."""
+    """One table for all networks: nodes left, and the speed-up over ONNX Runtime alone; fits into 80 columns."""
     from graphopt.audit import columns
 
     heads = [head for name in audits for head in (_SHOWN[name], "speed")]

@@ -29,7 +29,7 @@ def explain(
     html: Html = None,
     as_json: Json = False,
 ) -> None:
-    """Tell what was done to a model, in order, and why not more: near misses with their reasons."""
+    """Explain the rewrites of a model, in order, and near misses with their reasons."""
     from graphopt.audit.explaining import explain as explained
     from graphopt.audit.explaining import explain_with_graphs
     from graphopt.audit.gains import measure_gains
@@ -51,7 +51,7 @@ def explain(
 
 
 def _tell(found: Explanation, names: list[str], *, as_json: bool) -> None:
-    """Print the whole story, or those of some nodes and values."""
+    """Print the whole explanation, or the stories of some nodes and values."""
     from graphopt.audit.storytelling import render_explanation, render_story
 
     stories = [found.story(name) for name in names]

@@ -63,7 +63,7 @@ def fuzz(
     as_json: Json = False,
     html: Html = None,
 ) -> None:
-    """Find what optimizers get wrong on random models, reduce it and name the pass. Exit code 1: graphopt was wrong."""
+    """Find faults of optimizers on random models, reduce them and name the pass. Exit code 1: graphopt had a fault."""
     from graphopt.fuzzing import fuzz as run
     from graphopt.fuzzing.subjects import DEFAULT, KNOWN
 
@@ -94,7 +94,7 @@ def fuzz(
 
 @contextmanager
 def _live() -> Iterator[Callable[[SessionReport], None]]:
-    """A table of verdicts that follows the session, where standard error is a terminal."""
+    """A table of verdicts that is updated during the session, if standard error is a terminal."""
     from graphopt.fuzzing.views import verdict_table
     from graphopt.printable import console
 

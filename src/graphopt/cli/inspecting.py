@@ -19,7 +19,7 @@ def inspect(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what a model is: interface, operators, weights, memory, and what it takes to run it."""
+    """Describe a model: interface, operators, weights, memory, and requirements."""
     from graphopt.audit.inspecting import inspect as look
 
     if html is not None and len(models) > 1:

@@ -1,6 +1,6 @@
-"""How the process of a command begins and ends: without what a short run has no use for.
+"""The beginning and end of a command's process, without steps that a short run does not need.
 
-A library must not do this to whoever imports it; the process of a command is the command's own.
+A library must not do this to its importer; a command owns its process.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 _UNUSED: dict[str, dict[str, Any]] = {
-    "google.protobuf.internal.python_message": {},  # messages in plain Python, also where they are compiled
+    "google.protobuf.internal.python_message": {},  # messages in pure Python, imported even if compiled ones are used
     "google.protobuf.text_encoding": {},
-    "numpy._core._add_newdocs": {},  # documentation, as is the next
+    "numpy._core._add_newdocs": {},  # documentation, like the next
     "numpy._core._add_newdocs_scalars": {},
-    "numpy._core._internal": {},  # buffers of others, and what `ctypes` makes of arrays
-    "numpy._typing": {"NDArray": list},  # what annotates the results of linear algebra
+    "numpy._core._internal": {},  # foreign buffers, and arrays as `ctypes` objects
+    "numpy._typing": {"NDArray": list},  # annotates the results of linear algebra
     **{name: {} for name in ("calendar", "copy", "fnmatch", "ipaddress", "linecache", "pickle", "platform")},
     **{name: {} for name in ("textwrap", "tokenize")},
 }
-"""What numpy, protobuf and the standard library import and a run does not use; of each, what they ask of it at once."""
+"""Modules that numpy, protobuf and the standard library import and a run does not use, with names needed at import."""
 
 
 def open_streams() -> None:
-    """Replace standard streams that were closed when the process began.
+    """Replace standard streams that were closed at process start.
 
-    Otherwise files get their numbers, and what native code prints goes into a model. Reading the input, or writing to
-    the output, fails then as it does elsewhere; complaints go nowhere.
+    Otherwise opened files get their descriptors, and native code would print into a model. Reading the input and
+    writing to the output then fail as usual; error messages are discarded.
     """
     unusable = (("stdin", "r", os.O_WRONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_RDWR))
     for name, mode, flags in unusable:
         if getattr(sys, name) is None:
-            handle = os.open(os.devnull, flags)  # the lowest number that is free: its own
+            handle = os.open(os.devnull, flags)  # the lowest free descriptor: its own
             setattr(sys, name, os.fdopen(handle, mode, encoding="utf-8", errors="replace"))
 
 
 def import_in_parts() -> None:
-    """Let parts of onnx, and what is imported for nothing, run when something asks for them, rather than all at once.
+    """Run parts of onnx, and unused imports, lazily when they are accessed.
 
-    Whoever imports onnx gets the reader of text and JSON, model composition, the packer of archives and the parser of
-    e-mails, half of what an import takes; a fifth of what numpy's takes is its documentation, and types to annotate
-    with. From now on a part is there as soon as it is asked for, and what is no part of onnx brings the whole. What is
-    imported already, or is no plain module, stays as it is.
+    Importing onnx imports the reader of text and JSON, model composition, the archiver and the e-mail parser, half of
+    the import time; a fifth of numpy's import time is its documentation and its types for annotations. With this a part
+    is imported on first access, and a name outside the parts of onnx imports all of onnx. Modules that are already
+    imported, or are not plain modules, stay as they are.
     """
     sys.meta_path.insert(0, _Unused)
     if "onnx" in sys.modules:
@@ -62,33 +62,33 @@ def import_in_parts() -> None:
 
 
 class _Waiting(ModuleType):
-    """A plain module whose code runs when something is asked for that is not there yet."""
+    """A plain module whose code runs on the first access to a missing attribute."""
 
     def __getattr__(self, name: str) -> Any:
-        self.__class__ = ModuleType  # type: ignore[assignment]  # a class of its own no longer
+        self.__class__ = ModuleType  # type: ignore[assignment]  # no longer a lazy module
         SourceFileLoader.exec_module(self.__loader__, self)  # type: ignore[arg-type]
         return getattr(self, name)
 
 
 class _Unused(SourceFileLoader):
-    """Finds what is imported for nothing, and leaves it waiting."""
+    """Finds unused imports, and defers them."""
 
     @classmethod
     def find_spec(cls, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Where such a module is, for the first time; nothing for others."""
+        """The spec of such a module, on its first import; None for others."""
         spec = PathFinder.find_spec(name, path) if name in _UNUSED and target is None else None
         if spec is not None and type(spec.loader) is SourceFileLoader:
             spec.loader = cls(spec.loader.name, spec.loader.path)
         return spec
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run nothing yet."""
+        """Defer running it."""
         vars(module).update(_UNUSED[module.__name__])
         module.__class__ = _Waiting
 
 
 class _InParts(_Waiting):
-    """The package onnx, its `__init__` not run."""
+    """The package onnx, with its `__init__` deferred."""
 
     def __getattr__(self, name: str) -> Any:
         protos = import_module("onnx.onnx_pb")
@@ -101,17 +101,17 @@ class _InParts(_Waiting):
 
 
 def end(code: int) -> NoReturn:
-    """End the process, as Python does but for taking everything in it apart, object by object.
+    """End the process like Python, but without deallocating every object, which takes a fifth of a short run.
 
-    That is a fifth of a short run. What the standard library does where it starts a process by a fork: what was
-    registered for the end is called, what was written goes out, and the system has the rest back at once.
+    As in the standard library's forked processes: registered exit functions are called, streams are flushed, and the
+    system reclaims the rest.
     """
     if threading.active_count() == 1:
         atexit._run_exitfuncs()
         try:
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()
-        except (OSError, ValueError):  # Python says what became of it
+        except (OSError, ValueError):  # Python reports the error
             sys.exit(code)
         os._exit(code)
     sys.exit(code)

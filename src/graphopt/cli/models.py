@@ -1,4 +1,4 @@
-"""The models that a command line names."""
+"""The models named on a command line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from graphopt.errors import ModelError
 
 
 def model_files(names: list[str]) -> list[str]:
-    """The files named, and those in the folders named.
+    """The named files, and the models in the named folders.
 
     Raises:
         ModelError: a folder holds no model.
@@ -19,7 +19,7 @@ def model_files(names: list[str]) -> list[str]:
         if not Path(name).is_dir():
             files.append(name)
             continue
-        # Folders may vanish meanwhile, or be closed to us: they hold no model for us then.
+        # Folders that vanish meanwhile or cannot be read contain no models.
         inside = sorted(
             str(Path(folder, file)) for folder, _, files in os.walk(name) for file in files if file.endswith(".onnx")
         )

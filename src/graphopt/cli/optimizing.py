@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _UNUSABLE = 3
-"""The exit code that says that a model is not usable."""
+"""The exit code for an unusable model."""
 
 
 def optimize(
@@ -51,7 +51,7 @@ def optimize(
     events: Annotated[bool, Option("--events", help="List every rewrite.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Optimize a model from file to file. OUT is written at the end, at once, or not at all."""
+    """Optimize a model from file to file. OUT is written atomically at the end, or not at all."""
     pairs = pairs_of(files, "optimize")
     check_output(pairs, outside, data, as_json=as_json)
     layout = outside.layout()
@@ -75,12 +75,12 @@ def optimize(
 
 @dataclass
 class Batch:
-    """What became of several models, one after the other, or of one.
+    """The results for one model or for several in sequence.
 
     Attributes:
-        several: whether there are several; what is wrong with one of them does not keep the others from their turn.
-        reports: one for each, for JSON.
-        code: the exit code: 3 where one was not usable, 1 where a result differs.
+        several: whether there are several; then an error of one does not prevent the others.
+        reports: one per model, for JSON.
+        code: the exit code: 3 if a model was unusable, 1 if a result differs.
     """
 
     several: bool
@@ -89,7 +89,7 @@ class Batch:
 
     @contextmanager
     def going_on(self, source: str) -> Iterator[None]:
-        """Of several models, tell what is wrong with one, and go on."""
+        """Report the error of one of several models, and continue."""
         try:
             yield
         except ModelError as error:
@@ -102,11 +102,11 @@ class Batch:
             self.code = _UNUSABLE
 
     def add(self, source: str, report: dict[str, Any]) -> None:
-        """Take in what became of a model, under its name."""
+        """Add the report of a model, with its name."""
         self.reports.append({"model": source, **report})
 
     def end(self, *, as_json: bool) -> None:
-        """Print the reports where they are wanted, and end with the exit code."""
+        """Print the reports if requested, and end with the exit code."""
         if as_json:
             show_json(self.reports if self.several else self.reports[0])
         if self.code:
@@ -114,14 +114,14 @@ class Batch:
 
 
 def pairs_of(files: list[str], command: str) -> list[tuple[str, str]]:
-    """What is read, and where what becomes of it goes.
+    """The source and target of each model.
 
     Args:
-        files: the sources, and last where to: a file for one, a folder for several.
-        command: what was called.
+        files: the sources, then the target: a file for one source, a folder for several.
+        command: the name of the command.
 
     Raises:
-        UsageError: there is one file only, or no folder, or two sources would become one file.
+        UsageError: there is only one file, or no folder, or two sources have the same target.
     """
     *sources, target = files
     if len(sources) == 1:
@@ -155,12 +155,12 @@ def _optimize(
 
 
 def check_output(pairs: list[tuple[str, str]], outside: Outside, data: str | None, *, as_json: bool) -> None:
-    """Refuse an output that cannot be written before anything is done.
+    """Reject an output that cannot be written, before any work.
 
     Raises:
-        ModelError: there can be no such file.
-        UsageError: standard output is a terminal, or is wanted for something else; one file is wanted for the weights
-            of several models; or the inputs to compare with would be replaced.
+        ModelError: the file cannot be created.
+        UsageError: standard output is a terminal, or is needed for another output; one file is given for the weights of
+            several models; or the inputs for the comparison would be replaced.
     """
     for _, target in pairs:
         if target != "-":
@@ -182,10 +182,10 @@ def say_unwritten(target: str, report: Report) -> None:
 
 
 def write(view: Model, target: str, layout: ExternalData | None) -> None:
-    """Write a model to a file, or for `-` to standard output.
+    """Write a model to a file, or to standard output for `-`.
 
     Raises:
-        ModelError: it cannot be written there.
+        ModelError: it cannot be written.
     """
     if target == "-":
         sys.stdout.buffer.write(_serialized(view))

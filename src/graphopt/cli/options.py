@@ -1,4 +1,4 @@
-"""Options that several commands take, each stated once: it has one name, one meaning and one help everywhere."""
+"""Options shared by several commands, each declared once, with the same name, meaning and help everywhere."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Opaque = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes(OptionGroup):
-    """Sizes of inputs and of symbolic dimensions: what is written has them, what is run gets inputs of them."""
+    """Sizes of inputs and of symbolic dimensions, for written models and for generated inputs."""
 
     shape: Annotated[list[str] | None, Option(help="Shape of an input, like input=1,3,224,224; may be repeated.")] = (
         None
@@ -76,7 +76,7 @@ class Sizes(OptionGroup):
 
 @dataclass(frozen=True, kw_only=True)
 class TimingOptions(OptionGroup):
-    """On how many threads, how often and how long to measure."""
+    """Thread counts, rounds and duration of measurements."""
 
     threads: Threads = "1"
     rounds: Annotated[int | None, Option(help="Rounds of timing; by the budget when not given.", min=1)] = None
@@ -90,7 +90,7 @@ class TimingOptions(OptionGroup):
 
 @dataclass(frozen=True, kw_only=True)
 class Passes(OptionGroup):
-    """Which passes run."""
+    """The choice of passes."""
 
     level: Annotated[str, Option(help="basic, extended, layout or all.")] = "basic"
     passes: Annotated[str | None, Option(help="A pipeline, or pass names, in place of the level's.")] = None
@@ -103,10 +103,10 @@ class Passes(OptionGroup):
     ] = False
 
     def manager(self, sizes: Sizes | None = None, **more: Any) -> PassManager:
-        """What runs them.
+        """The pass manager.
 
         Args:
-            sizes: the sizes that models get; None leaves them as they are.
+            sizes: the sizes that models get; None leaves them unchanged.
             **more: further settings of a `PassManager`.
         """
         from graphopt.manager import PassManager
@@ -120,7 +120,7 @@ class Passes(OptionGroup):
 
 @dataclass(frozen=True, kw_only=True)
 class Outside(OptionGroup):
-    """How weights are laid out in a file of their own."""
+    """The layout of weights in a separate file."""
 
     external_data: Annotated[
         str | None, Option(help="Put weights into this file beside OUT (`auto` names it after OUT and the data).")
@@ -143,7 +143,7 @@ class Outside(OptionGroup):
     ] = None
 
     def layout(self) -> ExternalData | None:
-        """The layout that was asked for; None where weights stay as they are."""
+        """The requested layout; None if weights stay as they are."""
         threshold, alignment = self.external_threshold, self.external_alignment
         if self.external_data is None:
             return None
@@ -175,7 +175,7 @@ class ReportForm(OptionGroup):
             raise UsageError("--json and --markdown exclude each other")
 
     def show(self, found: _Report, *, ok: bool = True) -> None:
-        """Print a report in the form wanted, and end with exit code 1 where it says that something is wrong."""
+        """Print a report in the requested form; exit code 1 if it reports a fault."""
         if self.as_json:
             show_json(found.to_dict())
         elif self.as_markdown:
@@ -187,7 +187,7 @@ class ReportForm(OptionGroup):
 
 
 def feed(path: str | None) -> Feed | None:
-    """The inputs that a file holds, where one is given."""
+    """The arrays of a file, if one is given."""
     if path is None:
         return None
     from graphopt.audit.feeds import load_data
@@ -196,10 +196,10 @@ def feed(path: str | None) -> Feed | None:
 
 
 def peers(names: Sequence[str] | None) -> list[str] | None:
-    """Peer names as given, separated by commas too; None for all, `none` for none.
+    """Peer names as given, also separated by commas; None for all, `none` for none.
 
     Raises:
-        UsageError: `none` and others.
+        UsageError: `none` is given along with others.
     """
     if names is None:
         return None

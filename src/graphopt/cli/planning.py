@@ -24,15 +24,15 @@ def layout(
     sizes: Sizes,
     as_json: Json = False,
 ) -> None:
-    """Show what would be computed in blocked layout, what not and why, with the estimated times of both forms."""
+    """Show which nodes would use the blocked layout, which not and why, with the estimated times of both forms."""
     from rich.text import Text
 
     from graphopt.manager import PassManager
 
     first = PassManager(
         "basic", strict=True, opset=opset, shapes=sizes.shapes, dims=sizes.dims, inline_functions=True
-    )  # as level `all` does, whose plan this is
-    clean = first.run(read_source(model)).view  # a view: weights that nothing needs are not read
+    )  # like level `all`, whose plan this is
+    clean = first.run(read_source(model)).view  # a view: unneeded weights are not read
     result = PassManager(passes=f"convert_gemm_to_conv,{_PASS}", target=target, explain=True).run(clean)
     plan = result.log.findings.get(_PASS, [])
     if as_json:

@@ -29,9 +29,9 @@ def profile(
     no_graphopt: Annotated[bool, Option("--no-graphopt", help="Only ONNX Runtime's levels.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show where a model's time goes: each operator at each level, alone and inside, threads, denormal numbers.
+    """Show where a model's time goes: each operator at each level, alone and in the model, threads, denormals.
 
-    Of several thread counts the thread table has all, everything else the first.
+    If several thread counts are given, the thread table has all of them; all other parts use the first.
     """
     from graphopt.audit.profile import PARTS
     from graphopt.audit.profile import profile as measured

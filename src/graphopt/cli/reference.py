@@ -33,9 +33,9 @@ class Page:
     """Everything about one pass.
 
     Attributes:
-        record: what the pass states about itself, as plain data.
-        example: the first case in which it fires, when its cases are installed.
-        keeps: each reason for which a case sees it decline, with the names of those cases.
+        record: the declarations of the pass, as plain data.
+        example: the first case in which it fires, if its cases are installed.
+        keeps: each reason for which it declines in a case, with the names of those cases.
         others: the other cases by kind: opsets, shared and captured values.
     """
 
@@ -79,7 +79,7 @@ class Page:
         return str(self.record["documentation"].partition("\n")[2]).strip()
 
     def to_text(self) -> str:
-        """For a terminal, at most `WIDTH` wide but for the models."""
+        """For a terminal, at most `WIDTH` wide except for the models."""
         parts = [self.record["name"], _filled(self.record["summary"])]
         left = max(len(key) for key, _ in self.facts())
         parts.append("\n".join(_hanging(f"{key:{left}}  ", value) for key, value in self.facts()))
@@ -97,7 +97,7 @@ class Page:
         return "\n\n".join(parts) + "\n"
 
     def to_markdown(self) -> str:
-        """For the documentation."""
+        """As Markdown, for the documentation."""
         parts = [f"# {self.record['name']}", _filled(self.record["summary"])]
         parts.append("\n".join(f"- {key}: `{value}`" for key, value in self.facts()))
         if self.explanation():
@@ -123,7 +123,7 @@ class Page:
 
 
 def record(rule: type[Rule], owner: str) -> dict[str, Any]:
-    """What a pass states about itself, as plain data."""
+    """The declarations of a pass, as plain data."""
     return {
         "name": rule.name,
         "summary": rule.summary(),
@@ -147,7 +147,7 @@ def write_pages(known: Registry, folder: Path) -> dict[Path, str]:
 
     Args:
         known: the passes.
-        folder: where the files belong.
+        folder: the folder of the files.
 
     Returns:
         Path and contents of each; nothing is written.
@@ -158,10 +158,10 @@ def write_pages(known: Registry, folder: Path) -> dict[Path, str]:
 
 
 def written_before(folder: Path) -> list[Path]:
-    """The pages that the index in a folder lists, if there is one: what else is there was not written from here.
+    """The pages that the index in a folder lists, if there is one; other files were not written by this command.
 
     Raises:
-        UsageError: the folder has a README.md of its own, which the index would replace.
+        UsageError: the folder has another README.md, which the index would replace.
     """
     index = folder / "README.md"
     if not index.exists():
@@ -197,7 +197,7 @@ def _hanging(start: str, text: str) -> str:
 
 
 def _paragraphs(text: str) -> str:
-    """Plain paragraphs filled anew; lists and anything indented as they are."""
+    """Plain paragraphs rewrapped; lists and indented blocks unchanged."""
     found = []
     for block in text.split("\n\n"):
         plain = not any(line.startswith((" ", "*", "-", "|")) for line in block.splitlines())

@@ -1,4 +1,4 @@
-"""Sizes and counts as the command line states them."""
+"""Sizes and counts on the command line."""
 
 from __future__ import annotations
 

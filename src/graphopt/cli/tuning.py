@@ -20,7 +20,7 @@ def tune(
     reset: Annotated[bool, Option("--reset", help="Forget what was measured here.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Measure this machine for the passes that choose by cost; they use the figures from then on."""
+    """Measure this machine for the passes that choose by cost; later runs use the measured rates."""
     from graphopt.pipeline.tuning import tuner, tuners
     from graphopt.system import tuned
     from graphopt.system.machine import host
