@@ -1,6 +1,6 @@
 """Drop-in replacements: change `import onnxoptimizer` to `from graphopt.compat import onnxoptimizer`, and so on.
 
-Where the import is in somebody else's exporter, `stand_in` changes it from outside.
+If the import is in a third-party exporter, `stand_in` replaces it from outside.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import sys
 from graphopt.errors import UsageError
 
 NAMES = ("onnxoptimizer", "onnxsim", "onnxslim")
-"""The optimizers that graphopt can stand in for."""
+"""The optimizers that graphopt can replace."""
 
 __all__ = ["NAMES", "stand_in"]
 
 
 def stand_in(*names: str) -> None:
-    """Let `import onnxslim` and the like give graphopt's counterpart in this process, from now on.
+    """Make `import onnxslim` and the like import graphopt's replacement in this process, from now on.
 
     Args:
-        *names: what to stand in for; all of `NAMES` when none is given.
+        *names: the optimizers to replace; all of `NAMES` if none is given.
 
     Raises:
-        UsageError: graphopt has no counterpart of that name.
+        UsageError: graphopt has no replacement of that name.
     """
     for name in names or NAMES:
         if name not in NAMES:

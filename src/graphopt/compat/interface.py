@@ -1,7 +1,7 @@
-"""onnxoptimizer's passes that change the interface of a model, or leave the standard.
+"""onnxoptimizer's passes that change the interface of a model, or use non-standard features.
 
-No pass of graphopt may do that: the gate keeps names, order and types of inputs and outputs. So these work on the
-proto, and only `graphopt.compat.onnxoptimizer` offers them.
+No pass of graphopt may do that: the gate preserves names, order and types of inputs and outputs. So these work on
+the proto, and only `graphopt.compat.onnxoptimizer` offers them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CONTROL_INPUTS = "__control_inputs"
 
 
 def whole_feed(model: ModelProto, given: Mapping[str, Any], dims: Mapping[str, int] | None = None) -> Feed:
-    """Arrays for all inputs of a model: those given, and generated ones in the place of others.
+    """Arrays for all inputs of a model: the given ones, and generated ones for the others.
 
     Args:
         model: the model.
@@ -37,18 +37,18 @@ def whole_feed(model: ModelProto, given: Mapping[str, Any], dims: Mapping[str, i
         dims: sizes of symbolic dimensions.
 
     Raises:
-        ModelError: it runs on no inputs that can be generated.
+        ModelError: it runs on none of the generated inputs.
     """
     needed = {info.name for info in model.graph.input} - _weights(model.graph)
     return dict(given) if needed <= given.keys() else {**sample_inputs(model, dims=dims), **given}
 
 
 def compared_on(model: Source, arrays: Mapping[str, Any], shapes: Shapes) -> CompareSettings:
-    """What a model is compared on with what was made of it.
+    """The settings for comparing a model with its result.
 
     Args:
         model: the model.
-        arrays: inputs by name; generated ones take the place of others.
+        arrays: inputs by name; other inputs are generated.
         shapes: shapes of inputs by name.
 
     Raises:
@@ -61,11 +61,11 @@ def compared_on(model: Source, arrays: Mapping[str, Any], shapes: Shapes) -> Com
 
 
 def rename_input_output(model: ModelProto) -> None:
-    """Call the inputs `input_0`, `input_1`, … and the outputs `output_0`, ….
+    """Rename the inputs to `input_0`, `input_1`, … and the outputs to `output_0`, ….
 
-    The environment variables `OPTIMIZER_RENAME_INPUT_PATTERN` and `OPTIMIZER_RENAME_OUTPUT_PATTERN` give other names;
-    one without `%d` does not count. Inputs with an initializer keep their names, and an internal value that has a
-    wanted name gets another.
+    The environment variables `OPTIMIZER_RENAME_INPUT_PATTERN` and `OPTIMIZER_RENAME_OUTPUT_PATTERN` set other names; a
+    pattern without `%d` is ignored. Inputs with an initializer keep their names, and an internal value with one of the
+    new names is renamed.
     """
     graph = model.graph
     weights = _weights(graph)
@@ -82,9 +82,9 @@ def rename_input_output(model: ModelProto) -> None:
 
 
 def rewrite_input_dtype(model: ModelProto) -> None:
-    """Let the caller give 32-bit integers for inputs of 64 bits, and cast them.
+    """Change int64 inputs to int32, and cast them.
 
-    Inputs with an initializer stay, and so does one that is an output too.
+    Inputs with an initializer stay, and so do inputs that are outputs too.
     """
     graph = model.graph
     kept = _weights(graph) | {info.name for info in graph.output}
@@ -105,13 +105,13 @@ def rewrite_input_dtype(model: ModelProto) -> None:
 
 
 def lift_lexical_references(model: ModelProto) -> None:
-    """List the captured values of each `If` and `Loop` in an attribute `__control_inputs`, which the standard lacks."""
+    """List the captured values of each `If` and `Loop` in a non-standard attribute `__control_inputs`."""
     graph = model.graph
     _lift(graph, _scope(graph), ())
 
 
 def _lift(graph: GraphProto, frame: set[str], outer: tuple[set[str], ...]) -> set[str]:
-    """Annotate the nodes of a graph; what it reads from outside."""
+    """Annotate the nodes of a graph; returns the names that it captures."""
     unresolved: set[str] = set()
     for node in graph.node:
         unresolved |= {name for name in node.input if name and name not in frame}
@@ -131,12 +131,12 @@ def _lift(graph: GraphProto, frame: set[str], outer: tuple[set[str], ...]) -> se
 
 
 def split_init(model: ModelProto) -> None:
-    """Keep the part that follows from initializers alone; what the rest reads of it becomes an output.
+    """Keep the part that depends only on initializers; those of its values that the rest reads become outputs.
 
     Random operators, control flow and operators of other domains belong to the rest.
 
     Raises:
-        UsageError: the type of a value at the cut is not known.
+        UsageError: the type of a value at the cut is unknown.
     """
     graph = model.graph
     late, boundary = _cut(graph)
@@ -151,10 +151,10 @@ def split_init(model: ModelProto) -> None:
 
 
 def split_predict(model: ModelProto) -> None:
-    """Keep the part that does not follow from initializers alone; what it reads of that part becomes an input.
+    """Keep the part that depends on other values than initializers; what it reads of the rest becomes an input.
 
     Raises:
-        UsageError: the type of a value at the cut is not known.
+        UsageError: the type of a value at the cut is unknown.
     """
     graph = model.graph
     late, boundary = _cut(graph)
@@ -175,11 +175,11 @@ INTERFACE_PASSES: Mapping[str, Callable[[ModelProto], None]] = {
     "split_init": split_init,
     "split_predict": split_predict,
 }
-"""Each changes the model that it is given."""
+"""The passes by name; each changes the given model in place."""
 
 
 def _cut(graph: GraphProto) -> tuple[set[str], list[str]]:
-    """The values that depend on inputs or on chance, and the others that they are computed from."""
+    """The values that depend on inputs or random operators, and their other operands."""
     late = {info.name for info in graph.input} - _weights(graph)
     boundary: dict[str, None] = {}
     for node in graph.node:
@@ -193,7 +193,7 @@ def _cut(graph: GraphProto) -> tuple[set[str], list[str]]:
 
 
 def _captured(graph: GraphProto) -> Iterator[str]:
-    """What a body reads or gives on from outside."""
+    """The names that a subgraph captures, read or returned."""
     known = _scope(graph)
     for node in graph.node:
         reads = [*node.input, *(name for body in _bodies(node) for name in _captured(body))]
@@ -228,7 +228,7 @@ def _keep(graph: GraphProto, wanted: Callable[[NodeProto], bool]) -> None:
 
 
 def _keep_types(graph: GraphProto) -> None:
-    """Drop declared types of values that are gone."""
+    """Drop declared types of removed values."""
     made = {name for node in graph.node for name in node.output}
     _assign(graph.value_info, [info for info in graph.value_info if info.name in made])
 
@@ -289,7 +289,7 @@ def _replace(names: MutableSequence[str], mapping: Mapping[str, str]) -> None:
 
 
 def _rename(model: ModelProto, wanted: dict[str, str]) -> None:
-    """Rename values of the main graph, wherever they are read; values in the way get other names."""
+    """Rename values of the main graph and all their uses; values with conflicting names are renamed too."""
     taken = _all_names(model.graph) | set(wanted.values())
     mapping = dict(wanted)
     for name in set(wanted.values()) & (_all_names(model.graph) - set(wanted)):

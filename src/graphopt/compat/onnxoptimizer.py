@@ -1,9 +1,9 @@
-"""onnxoptimizer's interface, carried out by graphopt's passes of the same names.
+"""The interface of onnxoptimizer, implemented by graphopt's passes of the same names.
 
-Differences: results are right where onnxoptimizer's are not (see the passes), models above 2 GiB and everything that
-its representation cannot hold (metadata, sparse tensors, functions, training information) come through, and
-`fixed_point` reaches a true fixed point. All 48 names of release 0.4.2 work, and the one that its main branch adds; the
-five passes that change the interface or leave the standard are in `graphopt.compat.interface`.
+Differences: results are right where onnxoptimizer's are not (see the passes); models above 2 GiB and everything that
+its representation lacks (metadata, sparse tensors, functions, training information) are preserved; `fixed_point`
+reaches a true fixed point. All 48 names of release 0.4.2 work, and one that only its main branch has; the five passes
+that change the interface or use non-standard features are in `graphopt.compat.interface`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from graphopt.manager import PassManager
 from graphopt.pipeline import registry
 
 __version__ = "0.4.2"
-"""The version whose interface this is; exporters print it, or ask for a least one."""
+"""The version with this interface; exporters print it, or require a minimum."""
 
 _DEFAULT = (
     "nop", "eliminate_nop_cast", "eliminate_nop_dropout", "eliminate_nop_flatten", "extract_constant_to_initializer",
@@ -36,14 +36,14 @@ _DEFAULT = (
 """onnxoptimizer's default set, in its order."""
 
 _NEWER = {"fuse_consecutive_squeeze_unsqueeze": "eliminate_squeeze_unsqueeze"}
-"""Passes that onnxoptimizer's main branch has and its last release has not, and what they are called here."""
+"""Passes that onnxoptimizer's main branch has and its last release lacks, with graphopt's names."""
 
 _COMMON, _DUPLICATE = "eliminate_common_subexpression", "eliminate_duplicate_initializer"
 _MOST_ROUNDS = 10
 
 
 def get_available_passes() -> list[str]:
-    """Names that `optimize` takes: onnxoptimizer's default ones, those for interfaces, then graphopt's own."""
+    """Names that `optimize` accepts: onnxoptimizer's default set, the interface passes, then graphopt's own."""
     own = [name for name in registry().names() if name not in _DEFAULT]
     return [*get_fuse_and_elimination_passes(), *INTERFACE_PASSES, *_NEWER, *own]
 
@@ -57,12 +57,12 @@ def optimize(model: onnx.ModelProto, passes: Sequence[str] | None = None, fixed_
     """Apply passes to a model.
 
     Args:
-        model: the model; it is not changed.
-        passes: names, in order; `get_fuse_and_elimination_passes()` when None.
+        model: the model, which is not changed.
+        passes: names, in order; `get_fuse_and_elimination_passes()` if None.
         fixed_point: repeat the whole list until nothing changes.
 
     Raises:
-        UsageError: a name is not known, or a pass that changes the interface cannot.
+        UsageError: a name is unknown, or a pass that changes the interface is not applicable.
         ModelError: the model is broken.
     """
     if not isinstance(model, onnx.ModelProto):
@@ -88,9 +88,9 @@ def optimize(model: onnx.ModelProto, passes: Sequence[str] | None = None, fixed_
 
 
 def _with_equal_constants(names: list[str]) -> list[str]:
-    """The passes, with equal initializers merged before common subexpressions where both are asked for.
+    """The passes, with equal initializers merged before common subexpressions if both are requested.
 
-    onnxoptimizer compares constants by what they hold while it looks for equal nodes, graphopt by what they are.
+    To find equal nodes onnxoptimizer compares constants by contents, graphopt by identity.
     """
     if not {_COMMON, _DUPLICATE} <= set(names):
         return names
@@ -98,5 +98,5 @@ def _with_equal_constants(names: list[str]) -> list[str]:
 
 
 def check(model: onnx.ModelProto) -> None:
-    """Check a model as onnxoptimizer's command does."""
+    """Check a model like onnxoptimizer's command."""
     onnx.checker.check_model(model)

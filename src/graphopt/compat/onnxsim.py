@@ -1,8 +1,8 @@
-"""onnxsim's `simplify`, carried out by graphopt.
+"""The `simplify` of onnxsim, implemented by graphopt.
 
 Differences: with `check_n` the comparison runs with ONNX Runtime's optimizations off and on inputs with negatives,
 zeros and extremes instead of numbers from 0 to 1; initializers that are inputs stay overridable; metadata is kept.
-Options that graphopt has no counterpart for raise a `UsageError` when they are given, and are never ignored.
+Options without a counterpart in graphopt raise a `UsageError` if they are given, and are never ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from graphopt.pipeline import registry
 from graphopt.rewrite import Options
 
 __version__ = "0.8.1"
-"""The version whose interface this is; exporters print it, or ask for a least one."""
+"""The version with this interface; exporters print it, or require a minimum."""
 
 _FOLDING = ("fold_constants", "fold_shapes")
 _BN = ("fuse_bn_into_conv",)
@@ -40,13 +40,13 @@ def simplify(
 
     Args:
         model: a path or a `ModelProto`, which is not changed.
-        check_n: how many times to compare original and result; 0 for not at all.
-        perform_optimization: run eliminations and fusions, not folding alone.
-        skip_fuse_bn: leave BatchNormalization after Conv alone.
+        check_n: how often to compare original and result; 0 for no comparison.
+        perform_optimization: run eliminations and fusions, not only folding.
+        skip_fuse_bn: do not fuse BatchNormalization into Conv.
         overwrite_input_shapes: fixed shapes for inputs.
         test_input_shapes: shapes to test with, for symbolic dimensions.
         skipped_optimizers: names of passes to leave out.
-        skip_constant_folding: leave constant regions alone.
+        skip_constant_folding: do not fold constants.
         skip_shape_inference: accepted; graphopt's inference cannot fail the run, so there is no need to skip it.
         input_data: inputs to test with.
         dynamic_input_shape: accepted; symbolic shapes always stay symbolic.
@@ -54,13 +54,13 @@ def simplify(
         input_shapes: the same as `overwrite_input_shapes`.
         include_subgraph: accepted; subgraphs are always optimized.
         mutable_initializer: accepted when true; initializers that are inputs always stay overridable.
-        **unsupported: onnxsim's other options; None, which leaves them out there, is accepted.
+        **unsupported: onnxsim's other options; None, which is their absence there, is accepted.
 
     Returns:
-        The simplified model, and whether the comparison agreed (True when none was asked for).
+        The simplified model, and whether the comparison agreed (True if none was requested).
 
     Raises:
-        UsageError: an option that graphopt has no counterpart for.
+        UsageError: an option without a counterpart in graphopt.
     """
     given = sorted(name for name, value in unsupported.items() if value is not None)
     if given or not include_subgraph or not mutable_initializer:

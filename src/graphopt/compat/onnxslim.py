@@ -1,8 +1,8 @@
-"""onnxslim's `slim`, carried out by graphopt.
+"""The `slim` of onnxslim, implemented by graphopt.
 
-Differences: the interface is never changed, initializers that are inputs stay overridable, and `model_check` runs with
-ONNX Runtime's optimizations off on inputs that expose errors. Options that graphopt has no counterpart for raise a
-`UsageError` when they are given, and are never ignored.
+Differences: the interface is never changed, initializers that are inputs stay overridable, and `model_check` runs
+with ONNX Runtime's optimizations off on inputs that expose errors. Options without a counterpart in graphopt raise a
+`UsageError` if they are given, and are never ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from graphopt.ir import ExternalData
 from graphopt.manager import PassManager
 
 __version__ = "0.1.98"
-"""The version whose interface this is; exporters print it, or ask for a least one."""
+"""The version with this interface; exporters print it, or require a minimum."""
 
 _SKIPPED = {
     "constant_folding": ("fold_constants", "fold_shapes"),
@@ -27,7 +27,7 @@ _SKIPPED = {
     "subexpression_elimination": ("eliminate_common_subexpression",),
     "weight_tying": ("eliminate_duplicate_initializer",),
 }
-"""onnxslim's names of optimizations to skip, and the passes here that do them."""
+"""onnxslim's names of optimizations to skip, with the corresponding passes."""
 
 
 def slim(
@@ -41,21 +41,21 @@ def slim(
     Args:
         model: a path or a `ModelProto`, which is not changed.
         output_model: a file to write.
-        model_check: compare with the original; None is returned where they differ, and nothing is written.
+        model_check: compare with the original; if they differ, None is returned and nothing is written.
         input_shapes: shapes like `input:1,3,224,224`.
         no_shape_infer: accepted; graphopt's inference cannot fail the run, so there is no need to skip it.
-        skip_optimizations: names of onnxslim's optimizations; `graph_fusion` leaves all fusions out.
+        skip_optimizations: names of onnxslim's optimizations; `graph_fusion` skips all fusions.
         save_as_external_data: put weights into a file beside the model.
-        model_check_inputs: what to compare on: arrays by name, or texts like onnxslim's, `input:1,3,224,224` for a
-            shape and `input:file.npy` for an array. Inputs that are not named get generated ones.
-        verbose: accepted; graphopt tells its `logging` logger.
-        **unsupported: onnxslim's other options; None, which leaves them out there, is accepted.
+        model_check_inputs: inputs to compare on: arrays by name, or texts like onnxslim's, `input:1,3,224,224` for a
+            shape and `input:file.npy` for an array. Other inputs are generated.
+        verbose: accepted; graphopt uses its `logging` logger.
+        **unsupported: onnxslim's other options; None, which is their absence there, is accepted.
 
     Returns:
-        The model; None where it was written to a file, or differs.
+        The model; None if it was written to a file, or differs.
 
     Raises:
-        UsageError: an option that graphopt has no counterpart for.
+        UsageError: an option without a counterpart in graphopt.
     """
     if given := sorted(name for name, value in unsupported.items() if value is not None):
         raise UsageError(f"slim: {', '.join(given)} is not supported")
@@ -84,7 +84,7 @@ def slim(
 
 
 def _given(inputs: Sequence[str] | Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, list[int]]]:
-    """The arrays and the shapes that a comparison is asked for."""
+    """The arrays and shapes for a comparison."""
     if isinstance(inputs, Mapping):
         return dict(inputs), {}
     shapes: dict[str, list[int]] = {}

@@ -1,7 +1,7 @@
-"""The other optimizers, each behind one adapter, each run in a process of its own.
+"""The other optimizers, each behind an adapter that runs it in a separate process.
 
-They crash, hang and eat memory, and importing some of them takes more than a second: so nothing here imports one, and
-whatever happens to a peer is a `PeerResult`.
+They crash, hang and exhaust memory, and importing some of them takes more than a second. So nothing here imports one,
+and every outcome of a peer is a `PeerResult`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def by_name(name: str) -> Peer:
     """The peer of a name.
 
     Raises:
-        UsageError: There is none; the message lists those that there are.
+        UsageError: There is none; the message lists all peers.
     """
     for peer in _PEERS:
         if peer.name == name:

@@ -1,4 +1,4 @@
-"""What adapters have in common: the parent's side, which never imports a peer, and the worker's, which does."""
+"""The base of adapters: the parent's side, which never imports a peer, and the worker's side, which does."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from graphopt.system.files import scratch
 from graphopt.system.processes import GARBAGE, Child, Ending, Limits
 
 NOTHING = ""
-"""As the name of a pass: load and save with every pass off, to tell what a pass did from what the tool does."""
+"""As the name of a pass: load and save with every pass off, to separate a pass from the tool's other changes."""
 
 _LIST_SECONDS = 120.0
-_CHECK_SECONDS = 120.0  # for judging the output, once the work itself is done
+_CHECK_SECONDS = 120.0  # for checking the output, after the work itself
 _MAX_MESSAGE = 300
 
 
 class Peer(ABC):
-    """One optimizer, run in a process of its own.
+    """One optimizer, run in a separate process.
 
     Attributes:
-        name: How graphopt calls it.
-        distribution: The Python distribution that it comes in.
+        name: Its name in graphopt.
+        distribution: Its Python distribution.
     """
 
     name: ClassVar[str]
@@ -48,28 +48,28 @@ class Peer(ABC):
 
     @property
     def version(self) -> str | None:
-        """The installed version; None when it is not installed."""
+        """The installed version; None if it is not installed."""
         return version_of(self.distribution)
 
     def available(self) -> bool:
-        """True when the peer is installed."""
+        """Whether the peer is installed."""
         return self.version is not None and importlib.util.find_spec(self.distribution) is not None
 
     @property
     def absent(self) -> str:
-        """What is said where it is not installed."""
+        """The message if it is not installed."""
         return f"{self.name} is not installed (pip install {self.distribution})"
 
     def usual_passes(self) -> tuple[str, ...]:
-        """The names of those passes that it runs by itself; by default all.
+        """The names of the passes that it runs by default; all unless overridden.
 
         Raises:
-            UsageError: as `passes` does.
+            UsageError: like `passes`.
         """
         return self.passes()
 
     def passes(self) -> tuple[str, ...]:
-        """The names that `run_pass` accepts, in the peer's own order; asked of the peer once, in a subprocess.
+        """The names that `run_pass` accepts, in the peer's own order; the peer is asked once, in a subprocess.
 
         Raises:
             UsageError: The peer is not installed, or cannot list its passes.
@@ -87,10 +87,10 @@ class Peer(ABC):
         return self._passes
 
     def check_passes(self, names: Sequence[str]) -> None:
-        """Refuse names of passes that it cannot run alone.
+        """Reject names of passes that it cannot run alone.
 
         Raises:
-            UsageError: it has no such pass, or none at all; or as `passes` does.
+            UsageError: it has no such pass, or none at all; or like `passes`.
         """
         known = self.passes()
         if not known:
@@ -110,11 +110,11 @@ class Peer(ABC):
         memory_limit: int | None = None,
         check: bool = True,
     ) -> PeerResult:
-        """Let the peer optimize a file with its usual settings.
+        """Optimize a file with the peer's default settings.
 
         Args:
             src: The model; external data is found beside it.
-            dst: Where the result goes. What was there is replaced when the peer succeeds, and left alone when not.
+            dst: The output file. An existing one is replaced if the peer succeeds, and kept otherwise.
             timeout: Seconds for import and work.
             memory_limit: Bytes of resident memory.
             check: Load the result in onnxruntime afterwards; a result that does not load is `invalid`.
@@ -131,7 +131,7 @@ class Peer(ABC):
         memory_limit: int | None = None,
         check: bool = True,
     ) -> PeerResult:
-        """Let the peer run exactly one of its passes, or none of them for `NOTHING`; arguments as `optimize_file`.
+        """Run exactly one of the peer's passes, or none for `NOTHING`; arguments as for `optimize_file`.
 
         Raises:
             UsageError: The peer has no such pass.
@@ -157,7 +157,7 @@ class Peer(ABC):
             return self._result("failed", pass_name, self.absent)
         if not dst.parent.is_dir():
             raise UsageError(f"the folder of the output does not exist: {dst.parent}")
-        # A folder beside the target: peers name their data files as they like, and a failure must leave no trace.
+        # A folder beside the target: peers choose the names of data files, and a failure must leave no trace.
         with scratch(dst.parent) as staging:
             limits, made, told = limits_for(dst.parent, timeout, memory_limit), staging / dst.name, []
             job = (self, str(src), str(made), pass_name, check)
@@ -185,14 +185,14 @@ class Peer(ABC):
 
     @abstractmethod
     def optimize(self, src: str, dst: str) -> None:
-        """Optimize a file with the peer's usual settings."""
+        """Optimize a file with the peer's default settings."""
 
     def list_passes(self) -> list[str]:
         """The names of the passes that can run alone."""
         return []
 
     def prepare(self, pass_name: str) -> None:  # noqa: B027  # most peers need nothing before the clock starts
-        """Find out what is needed to run one pass, before the clock starts."""
+        """Prepare for one pass, before the timing starts."""
 
     def run_one(self, src: str, dst: str, pass_name: str) -> None:
         """Run one pass, or none for `NOTHING`."""
@@ -200,17 +200,17 @@ class Peer(ABC):
 
 
 def limits_for(folder: Path, seconds: float | None = None, memory: int | None = None) -> Limits:
-    """What a peer may take: on disk, half of what is free where it is to write."""
+    """The limits of a peer: on disk, half of the free space where it writes."""
     return Limits(seconds, memory, shutil.disk_usage(folder).free // 2)
 
 
 def data_file(dst: Path) -> Path:
-    """Where an output's external data goes."""
+    """The file of an output's external data."""
     return dst.with_name(dst.name + ".data")
 
 
 def _refusal(staging: Path, dst: Path) -> tuple[PeerStatus, str] | None:
-    """Why what a peer wrote is not taken over, None when it is."""
+    """Why a peer's output is rejected; None if it is accepted."""
     if not worker.is_file(staging / dst.name):
         return "failed", "wrote no output"
     for path in staging.iterdir():
@@ -225,9 +225,9 @@ def _refusal(staging: Path, dst: Path) -> tuple[PeerStatus, str] | None:
 
 
 def _put_in_place(staging: Path, dst: Path) -> tuple[Path, ...]:
-    """Move an output and its data files to where they belong; what they replace is removed.
+    """Move an output and its data files to their target; files that they replace are removed.
 
-    A model whose data is replaced goes first, so that whenever this is ended, no model has data of another.
+    A model whose data is replaced is removed first, so that an interruption leaves no model with another one's data.
     """
     made = sorted(staging.iterdir(), key=lambda path: path.name == dst.name)
     if len(made) > 1 or os.path.lexists(data_file(dst)):
@@ -239,7 +239,7 @@ def _put_in_place(staging: Path, dst: Path) -> tuple[Path, ...]:
 
 
 def _heard(child: Child, told: Sequence[Mapping[str, Any]]) -> tuple[PeerStatus, str, dict[str, Any]]:
-    """Status, message and figures from what a worker told and how it ended."""
+    """Status, message and figures from a worker's messages and its end."""
     record = {key: value for message in told for key, value in message.items()}
     status, message, measured = judged(record)
     ending = child.ending
@@ -254,12 +254,12 @@ def _heard(child: Child, told: Sequence[Mapping[str, Any]]) -> tuple[PeerStatus,
 
 
 def status_of(ending: Ending) -> PeerStatus:
-    """A peer's status, when its process ended before it was done."""
+    """The status of a peer whose process ended too early."""
     return "timeout" if ending.cause == "timeout" else "crashed" if ending.cause == "died" else "failed"
 
 
 def judged(record: Mapping[str, Any]) -> tuple[PeerStatus, str, dict[str, Any]]:
-    """Status, message and figures that a worker told. A peer shares its process, so none is taken on trust."""
+    """Status, message and figures from a worker's messages; validated, since the peer shares its process."""
     numbers = [(key, record.get(key)) for key in ("seconds", "import_seconds", "peak_memory_bytes")]
     measured = {key: found for key, found in numbers if isinstance(found, int | float) and math.isfinite(found)}
     status, message = record.get("status"), record.get("message", "")

@@ -1,4 +1,4 @@
-"""Reading and writing models on behalf of peers that work on protos."""
+"""Reads and writes models for peers that work on protos."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def load(src: str) -> Any:
 
 
 def save(model: Any, dst: str, *, external: bool = False) -> None:
-    """Write a model; with its weights beside it when asked or when it is too large for one file."""
+    """Write a model; with external weights if requested or if it is too large for one file."""
     import onnx
 
     if external or initializer_bytes(model) > _LIMIT:
@@ -31,7 +31,7 @@ def initializer_bytes(model: Any) -> int:
 
 
 def has_external_data(src: str) -> bool:
-    """True when the model keeps weights in files beside it."""
+    """Whether the model has weights in external files."""
     import onnx
 
     model = onnx.load(src, load_external_data=False)

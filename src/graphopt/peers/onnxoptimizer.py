@@ -7,14 +7,14 @@ from graphopt.peers.base import Peer
 
 
 class OnnxOptimizer(Peer):
-    """onnxoptimizer with its default passes, repeated until none of them changes anything."""
+    """onnxoptimizer with its default passes, repeated to a fixed point."""
 
     name = "onnxoptimizer"
     distribution = "onnxoptimizer"
 
     def load(self) -> None:
         """Import the peer."""
-        import onnxoptimizer  # noqa: F401  # to have it in memory before the clock starts
+        import onnxoptimizer  # noqa: F401  # imported before the timing starts
 
     def optimize(self, src: str, dst: str) -> None:
         """Run the default passes to a fixed point."""
@@ -23,7 +23,7 @@ class OnnxOptimizer(Peer):
         files.save(onnxoptimizer.optimize(files.load(src), None, fixed_point=True), dst)
 
     def list_passes(self) -> list[str]:
-        """All passes, those outside the default set included."""
+        """All passes, including those outside the default set."""
         import onnxoptimizer
 
         return list(onnxoptimizer.get_available_passes())

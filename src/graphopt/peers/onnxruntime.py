@@ -15,8 +15,8 @@ from graphopt.peers import files
 from graphopt.peers.base import Peer, data_file
 from graphopt.system.sessions import LEVELS, open_session, weights_beside
 
-# Rewrite rules run inside one transformer per level. They can be switched off by name like transformers can, but no
-# log and no API names them.
+# Rewrite rules run inside one transformer per level. They can be disabled by name like transformers, but no log or API
+# lists them.
 RULES: Mapping[int, tuple[str, ...]] = {
     1: (
         "EliminateIdentity", "EliminateSlice", "UnsqueezeElimination", "EliminateDropout", "ExpandElimination",
@@ -29,13 +29,13 @@ RULES: Mapping[int, tuple[str, ...]] = {
 _LEVEL = re.compile(r"Applying \d+ graph transformer\(s\) for level (\d)")
 _TRANSFORMER = re.compile(r"Applying graph transformer (\S+) on step 1\.")
 _CAST_CHAINS = "optimization.enable_cast_chain_elimination"
-_LARGE = 1_500_000_000  # bytes beyond which the optimized model might not fit in one file
-# A model of one Relu, so that a session can be made without building a proto.
+_LARGE = 1_500_000_000  # bytes above which the optimized model might not fit into one file
+# A model of one Relu, to create a session without building a proto.
 _ONE_RELU = base64.b64decode("CAg6MwoMCgF4EgF5IgRSZWx1EgFnWg8KAXgSCgoICAESBAoCCAFiDwoBeRIKCggIARIECgIIAUIECgAQEQ==")
 
 
 class OnnxRuntimeLevel(Peer):
-    """ONNX Runtime up to one level, its optimized model saved to a file."""
+    """ONNX Runtime up to one level, with its optimized model saved to a file."""
 
     distribution = "onnxruntime"
     level: ClassVar[int]
@@ -53,11 +53,11 @@ class OnnxRuntimeLevel(Peer):
             raise RuntimeError(f"onnxruntime {ort.__version__} has no level {option}")
 
     def optimize(self, src: str, dst: str) -> None:
-        """Make a session that saves its optimized model."""
+        """Create a session that saves its optimized model."""
         self._session(src, dst, [])
 
     def list_passes(self) -> list[str]:
-        """Transformers up to this level, in the order in which they run, with their rules in place of rule sets."""
+        """Transformers up to this level, in the order of execution, with rule sets replaced by their rules."""
         found: list[str] = []
         for level, name in _transformers():
             if level <= self.level:
@@ -65,11 +65,11 @@ class OnnxRuntimeLevel(Peer):
         return list(dict.fromkeys(found))
 
     def prepare(self, pass_name: str) -> None:
-        """Ask onnxruntime for the names of its transformers."""
+        """Get the names of onnxruntime's transformers."""
         self._known = self._known or _transformers()
 
     def run_one(self, src: str, dst: str, pass_name: str) -> None:
-        """Switch off everything but one transformer or rule."""
+        """Disable everything but one transformer or rule."""
         known = self._known or _transformers()
         kept = {pass_name} | {_rule_set(level) for level, rules in RULES.items() if pass_name in rules}
         names = [name for _, name in known] + [rule for rules in RULES.values() for rule in rules]
@@ -97,13 +97,13 @@ class OrtExtended(OnnxRuntimeLevel):
 
 
 class OrtLayout(OnnxRuntimeLevel):
-    """ORT_ENABLE_LAYOUT: its output is for machines like this one."""
+    """ORT_ENABLE_LAYOUT: its output is only for similar machines."""
 
     name, level = "ort-layout", 3
 
 
 class OrtAll(OnnxRuntimeLevel):
-    """ORT_ENABLE_ALL: its output is for machines like this one."""
+    """ORT_ENABLE_ALL: its output is only for similar machines."""
 
     name, level = "ort-all", 4
 

@@ -44,8 +44,8 @@ class OnnxScript(Peer):
 
     def load(self) -> None:
         """Import the peer."""
-        import onnx_ir  # noqa: F401  # to have it in memory before the clock starts
-        import onnxscript.optimizer  # noqa: F401  # to have it in memory before the clock starts
+        import onnx_ir  # noqa: F401  # imported before the timing starts
+        import onnxscript.optimizer  # noqa: F401  # imported before the timing starts
 
     def optimize(self, src: str, dst: str) -> None:
         """Optimize."""
@@ -54,11 +54,11 @@ class OnnxScript(Peer):
         _apply(src, dst, onnxscript.optimizer.optimize)
 
     def list_passes(self) -> list[str]:
-        """Passes of onnx-ir that the optimizer uses, then rewrite rules, the opt-in ones included."""
+        """Passes of onnx-ir that the optimizer uses, then rewrite rules, including the opt-in ones."""
         return [_FOLD, *_PASSES, *_rules()]
 
     def usual_passes(self) -> tuple[str, ...]:
-        """Without the opt-in rules."""
+        """All passes except the opt-in rules."""
         return tuple(name for name in self.passes() if name not in _OPT_IN)
 
     def run_one(self, src: str, dst: str, pass_name: str) -> None:
@@ -80,13 +80,13 @@ def _action(pass_name: str) -> Callable[[Any], Any]:
     rule = _rules()[pass_name]
     try:
         rules = rewriter.RewriteRuleSet([rule], commute=True)
-    except AssertionError:  # operands of operators with any number of them cannot change places
+    except AssertionError:  # operands of variadic operators cannot be commuted
         rules = rewriter.RewriteRuleSet([rule])
     return lambda model: rewriter.rewrite(model, rules)
 
 
 def _rules() -> dict[str, Any]:
-    """Every rewrite rule of the common set by its name, or by that of its variable when it has none."""
+    """Every rewrite rule of the common set by its name, or by the name of its variable if it has none."""
     from onnxscript.rewriter import RewriteRule
     from onnxscript.rewriter.rules import common
 

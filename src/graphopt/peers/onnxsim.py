@@ -11,7 +11,7 @@ from graphopt.peers.base import Peer
 
 _FOLDING = "constant_folding"
 
-# Passes that onnxsim runs by default and can skip by name, but that none of its lists shows.
+# Passes that onnxsim runs by default and can skip by name, but does not list.
 _UNLISTED = (
     "eliminate_loop_with_const_trip_count",
     "eliminate_nop_reduce",
@@ -45,7 +45,7 @@ _UNLISTED = (
 class OnnxSim(Peer):
     """onnxsim with its default settings, from file to file.
 
-    One pass alone runs beside onnxsim's shape inference, without which most of its passes see nothing.
+    A single pass runs together with onnxsim's shape inference, without which most of its passes match nothing.
     """
 
     name = "onnxsim"
@@ -53,25 +53,25 @@ class OnnxSim(Peer):
 
     def load(self) -> None:
         """Import the peer."""
-        import onnxsim  # noqa: F401  # to have it in memory before the clock starts
+        import onnxsim  # noqa: F401  # imported before the timing starts
 
     def optimize(self, src: str, dst: str) -> None:
         """Simplify."""
         _simplify(src, dst)
 
     def list_passes(self) -> list[str]:
-        """Its default passes, its own passes that no list of it names, constant folding, and the opt-in passes."""
+        """Its default passes, its unlisted passes, constant folding, and the opt-in passes."""
         default, others = _lists()
         return list(dict.fromkeys([_FOLDING, *default, *_UNLISTED, *others]))
 
     def usual_passes(self) -> tuple[str, ...]:
-        """Without the opt-in passes, which come last: a quantizer is no fault of a simplification."""
+        """Without the opt-in passes, which come last: quantization is not a fault of a simplification."""
         names = self.passes()
         usual = [place for place, name in enumerate(names) if name in _UNLISTED]
         return names[: usual[-1] + 1] if usual else names
 
     def run_one(self, src: str, dst: str, pass_name: str) -> None:
-        """Run one pass, all the others skipped."""
+        """Run one pass, with all others skipped."""
         default, others = _lists()
         usual = [*default, *_UNLISTED]
         options: dict[str, Any] = {

@@ -17,7 +17,7 @@ class OnnxSlim(Peer):
 
     def load(self) -> None:
         """Import the peer."""
-        import onnxslim  # noqa: F401  # to have it in memory before the clock starts
+        import onnxslim  # noqa: F401  # imported before the timing starts
 
     def optimize(self, src: str, dst: str) -> None:
         """Slim."""
@@ -30,7 +30,7 @@ class OnnxSlim(Peer):
         return [*_SWITCHES, *_patterns()]
 
     def run_one(self, src: str, dst: str, pass_name: str) -> None:
-        """Run one switch or one pattern, everything else skipped."""
+        """Run one switch or one pattern, with everything else skipped."""
         import onnxslim
 
         patterns = _patterns()

@@ -1,4 +1,4 @@
-"""Why graphopt has no pass for a pass of a peer, one reason each; `graphopt passes --peers` prints them."""
+"""Reasons why graphopt has no equivalent of a peer's pass; `graphopt passes --peers` prints them."""
 
 from __future__ import annotations
 

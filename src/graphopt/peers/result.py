@@ -1,4 +1,4 @@
-"""What came of letting a peer work on a file."""
+"""The result of a peer's run on a file."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class PeerResult:
     Attributes:
         peer: The peer's name.
         version: Its version.
-        status: `ok`, or what went wrong.
+        status: `ok`, or the kind of failure.
         pass_name: The one pass that ran, or None for the whole optimizer.
-        seconds: Time of the work, reading and writing the files included, importing the peer not; None when it did
-            not get to the end.
+        seconds: Time of the work, including reading and writing the files, without the import of the peer; None if it
+            did not finish.
         import_seconds: Time to import the peer.
-        peak_memory_bytes: Largest resident memory of the process, the interpreter and the peer's code included.
-        message: One line that says what went wrong; empty when nothing did.
+        peak_memory_bytes: Largest resident memory of the process, including the interpreter and the peer's code.
+        message: The error in one line; empty if there is none.
         output: The optimized model; None unless the status is `ok`.
         files: The output and the data files that it refers to.
     """
@@ -42,7 +42,7 @@ class PeerResult:
 
     @property
     def ok(self) -> bool:
-        """True when there is an output that loads."""
+        """Whether there is an output that loads."""
         return self.status == "ok"
 
     def to_dict(self) -> dict[str, Any]:

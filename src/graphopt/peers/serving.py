@@ -1,6 +1,6 @@
-"""Many runs of single passes in one process of a peer, which starts anew when a pass crashes or hangs.
+"""Many runs of single passes in one process of a peer, which is restarted when a pass crashes or hangs.
 
-Importing a peer takes longer than most of its passes. So the process stays, and is asked for one pass after the other.
+Importing a peer takes longer than most of its passes. So the process is kept, and runs one pass after another.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from graphopt.system.processes import GARBAGE, Child, memory_for_a_child
 
 
 class PassServer:
-    """Runs passes of one peer, one after the other, in one process.
+    """Runs passes of one peer, one after another, in one process.
 
     Use it in a `with` statement; the process ends with the block.
 
     Args:
-        peer: whose passes.
-        memory_limit: bytes of resident memory that the process may hold; half of the machine's when None.
+        peer: the peer.
+        memory_limit: bytes of resident memory that the process may hold; half of the machine's if None.
     """
 
     def __init__(self, peer: Peer, *, memory_limit: int | None = None) -> None:
@@ -38,24 +38,24 @@ class PassServer:
         self.close()
 
     def close(self) -> None:
-        """End the process, if there is one; the next pass starts another."""
+        """End the process, if there is one; the next pass starts a new one."""
         if self._child is not None:
             self._child.close()
             self._child = None
 
     def run_pass(self, src: Path, dst: Path, pass_name: str, *, timeout: float | None = None) -> PeerResult:
-        """Let the peer run one of its passes, or none for `NOTHING`; the result is not loaded to check it.
+        """Run one of the peer's passes, or none for `NOTHING`; the result is not loaded to check it.
 
         Args:
             src: the model.
-            dst: where the result goes; what a failed pass leaves there is removed.
+            dst: the output file; it is removed if the pass fails.
             pass_name: one of `peer.passes()`.
             timeout: seconds for the pass, and for the import before the first one.
         """
         return self._run(src, dst, pass_name, timeout)
 
     def optimize(self, src: Path, dst: Path, *, timeout: float | None = None) -> PeerResult:
-        """Let the peer optimize a file with its usual settings; arguments as `run_pass`."""
+        """Optimize a file with the peer's default settings; arguments as for `run_pass`."""
         return self._run(src, dst, None, timeout)
 
     def _run(self, src: Path, dst: Path, pass_name: str | None, timeout: float | None) -> PeerResult:

@@ -1,4 +1,4 @@
-"""The fusions for transformer models that come with ONNX Runtime as Python code."""
+"""ONNX Runtime's fusions for transformer models, which are written in Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OrtTransformers(Peer):
     distribution = "onnxruntime"
 
     def available(self) -> bool:
-        """True when this onnxruntime brings the package along, and sympy, which no onnxruntime brings, is there."""
+        """Whether this onnxruntime includes the package, and sympy is installed, which no onnxruntime depends on."""
         spec = importlib.util.find_spec(self.distribution)
         if self.version is None or spec is None or spec.origin is None or not importlib.util.find_spec("sympy"):
             return False
@@ -27,15 +27,15 @@ class OrtTransformers(Peer):
 
     @property
     def absent(self) -> str:
-        """What is said where it is not installed."""
+        """The message if it is not installed."""
         return f"{self.name} is not installed (pip install onnxruntime sympy)"
 
     def load(self) -> None:
         """Import the peer."""
-        import onnxruntime.transformers.optimizer  # noqa: F401  # to have it in memory before the clock starts
+        import onnxruntime.transformers.optimizer  # noqa: F401  # imported before the timing starts
 
     def optimize(self, src: str, dst: str) -> None:
-        """Fuse what the matchers for BERT find."""
+        """Run the fusions for BERT."""
         from onnxruntime.transformers import optimizer
 
         model = optimizer.optimize_model(src, model_type="bert", opt_level=0)

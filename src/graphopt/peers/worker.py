@@ -1,4 +1,4 @@
-"""What is done in the process of a peer; what is known is told at every step, so that a crash loses nothing."""
+"""The work in the process of a peer; each step is reported at once, so that a crash loses nothing."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _MAX_MESSAGE = 300
 
 
 def list_passes(peer: Peer) -> None:
-    """Tell the names of the passes that can run alone."""
+    """Send the names of the passes that can run alone."""
     try:
         peer.load()
         tell(passes=peer.list_passes(), finished=True, status="ok")
-    except Exception as error:  # a peer may raise anything at all: it becomes the message
+    except Exception as error:  # a peer may raise anything: it becomes the message
         tell(finished=True, status="failed", message=_one_line(error))
 
 
 def work(peer: Peer, src: str, dst: str, pass_name: str | None, check: bool) -> None:
-    """Let a peer optimize a file, or run one pass, and say whether its output is a model."""
+    """Optimize a file, or run one pass, with a peer, and report whether the output is a model."""
     try:
         tell(stage="import")
         started = time.perf_counter()
@@ -45,7 +45,7 @@ def work(peer: Peer, src: str, dst: str, pass_name: str | None, check: bool) -> 
 
 
 def serve(peer: Peer) -> None:
-    """Run pass after pass, until nobody asks for more; what one does to the process stays with the process."""
+    """Run passes until there are no more requests; side effects of a pass stay within the process."""
     started = time.perf_counter()
     peer.load()
     import_seconds = time.perf_counter() - started
@@ -61,7 +61,7 @@ def serve(peer: Peer) -> None:
 
 
 def _run(peer: Peer, src: str, dst: str, pass_name: str | None) -> float:
-    """Do it; the seconds that it took."""
+    """Do the work; returns the seconds that it took."""
     started = time.perf_counter()
     if pass_name is None:
         peer.optimize(src, dst)
@@ -71,12 +71,12 @@ def _run(peer: Peer, src: str, dst: str, pass_name: str | None) -> float:
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is a file itself, and not a link, a pipe or a folder."""
+    """Whether a path is a regular file, not a link, a pipe or a folder."""
     return path.is_file() and not path.is_symlink()
 
 
 def _objection(src: str, dst: str) -> str | None:
-    """Why the output is not a usable model, None when it is: onnxruntime must load it, if it loads the input."""
+    """Why the output is not a usable model; None if it is: onnxruntime must load it, if it loads the input."""
     error = _load_error(dst)
     if error is None:
         return None
@@ -94,7 +94,7 @@ def _objection(src: str, dst: str) -> str | None:
 def _load_error(path: str) -> str | None:
     try:
         open_session(path)
-    except Exception as error:  # the exception types of a native library share no base class
+    except Exception as error:  # a native library's exceptions share no base class
         return _one_line(error)
     return None
 
