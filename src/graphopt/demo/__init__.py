@@ -1,7 +1,7 @@
-"""Small models that need no download, in the raw form that exporters leave: work for an optimizer to do.
+"""Small models that need no download, in the raw form of exporters, which leaves an optimizer much to do.
 
-Every builder gives the same bytes on each call: weights come from a fixed seed and need neither a runtime nor torch.
-`mobilenet_v2_int8` alone needs ONNX Runtime, whose quantizer writes it.
+Every builder returns the same bytes on each call: weights come from a fixed seed and need neither a runtime nor torch.
+Only `mobilenet_v2_int8` needs ONNX Runtime, whose quantizer writes it.
 """
 
 from __future__ import annotations
@@ -25,4 +25,4 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "conv_alone": conv_alone,
     "conv_maxpool": conv_maxpool,
 }
-"""Name -> builder of every demo model."""
+"""Builders of all demo models, by name."""

@@ -1,4 +1,4 @@
-"""Networks as other tools write them: one of torch.export, one of ONNX Runtime's quantizer."""
+"""Networks written by other tools: one by torch.export, one by ONNX Runtime's quantizer."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _SAMPLES = 2
 
 
 def mobilenet_v3() -> onnx.ModelProto:
-    """MobileNetV3 small as `torch.onnx.export(dynamo=True, optimize=False)` wrote it, weights drawn anew."""
+    """MobileNetV3 small as `torch.onnx.export(dynamo=True, optimize=False)` wrote it, with random weights."""
     return refill(read_skeleton(Path(__file__).with_name("mobilenet_v3.onnx.gz")))
 
 
 def mobilenet_v2_int8() -> onnx.ModelProto:
-    """MobileNetV2 as ONNX Runtime's static quantizer writes it, after its batch normalizations were fused.
+    """MobileNetV2 as ONNX Runtime's static quantizer writes it, after fusion of its batch normalizations.
 
     Raises:
         UsageError: ONNX Runtime is not installed.
@@ -43,7 +43,7 @@ def _quantize(source: Path, target: Path) -> None:
     from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 
     class NoiseImages(CalibrationDataReader):
-        """Images of noise: the weights are drawn, too."""
+        """Noise images: the weights are random, too."""
 
         def __init__(self) -> None:
             numbers = np.random.default_rng(0)
@@ -53,7 +53,7 @@ def _quantize(source: Path, target: Path) -> None:
         def get_next(self) -> dict[str, Any] | None:
             return next(self._feeds, None)
 
-    # The quantizer warns by the root logger of a step that was done before.
+    # The quantizer warns through the root logger about a step that is done already.
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""Writes networks as the common exporters do: one node per module call, constants as nodes, nothing fused."""
+"""Writes networks like the common exporters: one node per module call, constants as nodes, nothing fused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _IR_VERSION = 8
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """A value of the network under construction, with what is known of its channels."""
+    """A value of the network under construction, with the moments of its channels."""
 
     name: str
     moments: Moments
@@ -32,7 +32,7 @@ class Activation:
 
 
 class Exporter:
-    """Builds one graph. Layers take the path of the module that they come from, and name their nodes after it."""
+    """Builds one graph. Layers take the path of their module, and name their nodes after it."""
 
     def __init__(self, name: str, seed: int) -> None:
         self._name = name
@@ -91,7 +91,7 @@ class Exporter:
         return Activation(self.node(path, "Add", [x.name, y.name]), x.moments + y.moments)
 
     def identity(self, path: str, x: Activation) -> Activation:
-        """What is left of a module that does nothing at inference."""
+        """The remainder of a module that is the identity at inference."""
         return Activation(self.node(path, "Identity", [x.name]), x.moments)
 
     def max_pool(self, path: str, x: Activation) -> Activation:
@@ -100,7 +100,7 @@ class Exporter:
         return Activation(name, x.moments.through_max_pool())
 
     def classifier(self, x: Activation, path: str, classes: int, dropout: float) -> str:
-        """Global pool, a flatten by shape arithmetic, dropout and a dense layer; gives the graph output's name."""
+        """Global pool, a flatten by shape arithmetic, dropout and a dense layer; returns the graph output's name."""
         pooled = self.node("avgpool", "GlobalAveragePool", [x.name])
         shape = self.node("", "Shape", [pooled])
         batch = self.node("", "Gather", [shape, self.constant("", np.array(0, np.int64))], axis=0)
@@ -122,7 +122,7 @@ class Exporter:
         return "output"
 
     def node(self, path: str, op: str, inputs: Sequence[str], **attributes: Any) -> str:
-        """Append a node; gives the name of its output."""
+        """Append a node; returns the name of its output."""
         name = self._fresh(path, op)
         output = f"{name}_output_0"
         self._nodes.append(helper.make_node(op, inputs, [output], name=name, **attributes))

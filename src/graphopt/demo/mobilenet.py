@@ -38,7 +38,7 @@ def _conv_bn_clip(
 def _inverted_residual(
     net: Exporter, path: str, x: Activation, channels: int, *, expansion: int, stride: int
 ) -> Activation:
-    """Widen by a 1x1 convolution, filter each channel, narrow without an activation; add where the shapes allow it."""
+    """Expand with a 1x1 convolution, filter depthwise, project without an activation; add the input if shapes agree."""
     shortcut, wide, place = x, x.channels * expansion, 0
     if expansion != 1:
         x = _conv_bn_clip(net, f"{path}.conv.0", x, wide, kernel=1)

@@ -1,8 +1,8 @@
-"""Mean and variance of each channel, followed through a network in closed form.
+"""Mean and variance of each channel, propagated through a network in closed form.
 
-BatchNorm statistics of a trained network fit its activations. Drawn at random they would not: after fifty layers the
-output would be constant or infinite, and no comparison of numbers would mean anything. Taking every value to be normal
-and independent is rough, but keeps magnitudes near one all the way down.
+BatchNorm statistics of a trained network match its activations. Random ones would not: after fifty layers the output
+would be constant or infinite, and numeric comparisons would be meaningless. The assumption that all values are normal
+and independent is rough, but keeps magnitudes near one throughout.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Moments:
         return Moments(scale * self.mean + shift, scale**2 * self.var)
 
     def through_clip(self, high: float = math.inf) -> Moments:
-        """After max(x, 0), and min(x, high) where that is finite."""
+        """After max(x, 0), and min(x, high) if `high` is finite."""
         first, second = _rectified(self.mean, self.var)
         if math.isfinite(high):
             cut_first, cut_second = _rectified(self.mean - high, self.var)
@@ -50,7 +50,7 @@ class Moments:
         return Moments(first, np.maximum(second - first**2, 1e-6))
 
     def through_max_pool(self) -> Moments:
-        """After a pool of a few neighbours: about one deviation higher, and narrower."""
+        """After a pool of a few neighbours: the mean is about one standard deviation higher, the variance smaller."""
         return Moments(self.mean + np.sqrt(self.var), 0.6 * self.var)
 
 

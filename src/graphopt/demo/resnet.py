@@ -26,7 +26,7 @@ def resnet18() -> onnx.ModelProto:
 
 
 def _basic_block(net: Exporter, path: str, x: Activation, channels: int, *, stride: int) -> Activation:
-    """Two 3x3 convolutions beside a shortcut, which is a 1x1 convolution where the shape changes."""
+    """Two 3x3 convolutions with a shortcut, which is a 1x1 convolution if the shape changes."""
     shortcut = x
     x = net.conv(f"{path}.conv1", x, channels, kernel=3, stride=stride)
     x = net.relu(f"{path}.relu", net.batch_norm(f"{path}.bn1", x))

@@ -1,4 +1,4 @@
-"""One convolution, with and without a pool: the pair that behaves oddly when the layout is changed."""
+"""One convolution, with and without a pool: two models with unusual timing when the layout is changed."""
 
 from __future__ import annotations
 

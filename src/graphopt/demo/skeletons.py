@@ -1,8 +1,8 @@
-"""Real exported graphs whose large weights are recipes, refilled with the same numbers every time.
+"""Real exported graphs whose large weights are recipes, always refilled with the same numbers.
 
-A skeleton is a gzipped ModelProto in which the data of each large float tensor gave way to a seed and a distribution.
-Loading one needs onnx and numpy only. Everything else of the export (names, attributes, small constants, metadata)
-is there byte for byte.
+A skeleton is a gzipped ModelProto in which the data of each large float tensor is replaced with a seed and a
+distribution. Loading one only needs onnx and numpy. Everything else of the export (names, attributes, small constants,
+metadata) is kept byte for byte.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
-MARK = "*skeleton*"  # the `location` of a tensor that is to be refilled; no file is called that
+MARK = "*skeleton*"  # the `location` of a tensor to be refilled; no file has this name
 _CHUNK = 1 << 20
 TYPES: dict[int, np.dtype[Any]] = {
     TensorProto.FLOAT: np.dtype("<f4"),
@@ -27,14 +27,14 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def read_skeleton(path: Path) -> ModelProto:
-    """A skeleton file as it is, with recipes in the place of weights."""
+    """The contents of a skeleton file, with recipes in place of weights."""
     model = ModelProto()
     model.ParseFromString(gzip.decompress(path.read_bytes()))
     return model
 
 
 def refill(model: ModelProto) -> ModelProto:
-    """Replace, in place, each recipe of `model` by the numbers it stands for."""
+    """Replace, in place, each recipe of `model` with its numbers."""
     for tensor in tensors(model):
         if is_recipe(tensor):
             recipe = {entry.key: entry.value for entry in tensor.external_data}
@@ -51,7 +51,7 @@ def is_recipe(tensor: TensorProto) -> bool:
 
 
 def tensors(model: ModelProto) -> Iterator[TensorProto]:
-    """Every dense tensor of the model: initializers and attributes, of inner graphs and functions too."""
+    """Every dense tensor of the model: initializers and attributes, also in subgraphs and functions."""
     yield from _graph_tensors(model.graph)
     for function in model.functions:
         for node in function.node:
@@ -78,10 +78,10 @@ def _node_tensors(node: NodeProto) -> Iterator[TensorProto]:
 
 
 def draw(recipe: dict[str, str], count: int, dtype: np.dtype[Any]) -> Array:
-    """`count` numbers by `recipe`.
+    """Draw `count` numbers by `recipe`.
 
-    Only the raw stream of PCG64 is used, which NumPy keeps stable from version to version; the distributions that
-    NumPy builds on it carry no such promise.
+    Only the raw stream of PCG64 is used, which NumPy keeps stable across versions; NumPy does not promise that for its
+    distributions.
     """
     bits = np.random.PCG64(int(recipe["seed"]))
     out = np.empty(count, dtype)
@@ -99,7 +99,7 @@ def _by_knots(raw: Array, knots: Array) -> Array:
 
 
 def _bell(raw: Array, recipe: dict[str, str]) -> Array:
-    """A sum of four uniform numbers: as good as a normal one for a weight, and exact on every machine."""
+    """A sum of four uniform numbers: close enough to a normal one for a weight, and exact on every machine."""
     quarters = raw.view("<u2").reshape(-1, 4)
     total = quarters[:, 0].astype(np.int32)
     for column in (1, 2, 3):

@@ -1,1 +1,1 @@
-"""graphopt inside of other tools: each module is for one, and needs it."""
+"""graphopt inside other tools: each module is for one tool, and needs it."""

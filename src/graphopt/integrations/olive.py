@@ -1,6 +1,6 @@
 """graphopt as a pass of Olive's workflows.
 
-In a workflow's JSON, with `"type": "Graphopt"` and this module's file as the package configuration names it:
+In a workflow's JSON, with `"type": "Graphopt"` and this module's file named in the package configuration:
 
     {"passes": {"graphopt": {"type": "Graphopt", "level": "extended", "numerics": "rounding"}}}
 """

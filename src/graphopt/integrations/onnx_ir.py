@@ -1,4 +1,4 @@
-"""graphopt as a pass of onnx-ir, for its pass manager and whoever builds on it.
+"""graphopt as a pass of onnx-ir, for its pass manager and tools built on it.
 
 from graphopt.integrations.onnx_ir import OptimizePass
 
@@ -17,7 +17,7 @@ from graphopt.rewrite import Level
 
 
 class OptimizePass(onnx_ir.passes.FunctionalPass):
-    """Optimize a model; the given one stays as it is, and shares its large weights with the result.
+    """Optimize a model; the given one is not changed, and shares its large weights with the result.
 
     Args:
         level: `basic`, `extended`, `layout` or `all`.
@@ -32,10 +32,10 @@ class OptimizePass(onnx_ir.passes.FunctionalPass):
         """Run graphopt's passes."""
         result = self._manager.run(model)
         written = foreign.write(result.view, model)
-        # An opset or sizes that are asked for are no rewrites of a pass.
+        # A requested opset or size is not a rewrite of a pass.
         return onnx_ir.passes.PassResult(written, result.changed or _stated(written) != _stated(model))
 
 
 def _stated(model: onnx_ir.Model) -> tuple[dict[str, int], list[tuple[str | None, onnx_ir.Shape | None]]]:
-    """What a model states of opsets and of its inputs."""
+    """The opsets and the input shapes of a model."""
     return dict(model.opset_imports), [(value.name, value.shape) for value in model.graph.inputs]

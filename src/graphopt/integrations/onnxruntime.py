@@ -1,4 +1,4 @@
-"""In place of the step that ONNX Runtime's quantization asks for before it: `quant_pre_process`.
+"""A replacement for `quant_pre_process`, the step that ONNX Runtime's quantization requires before it.
 
 from graphopt.integrations.onnxruntime import preprocess
 
@@ -23,17 +23,17 @@ def preprocess(
     source: Source, destination: str | os.PathLike[str], level: str | Level = Level.BASIC, *,
     external_data: ExternalData | None = None, **settings: Unpack[RunSettings],
 ) -> None:  # fmt: skip
-    """Optimize a model for quantization, and state the types of its values, which the quantizer looks for.
+    """Optimize a model for quantization, and store the types of its values, which the quantizer looks up.
 
     Args:
         source: the model.
         destination: the file to write.
-        level: `basic` or `extended`: operators that are fused at the latter are quantized as a whole, or not at all.
-        external_data: how to lay out weights outside the file.
+        level: `basic` or `extended`: operators that the latter fuses are quantized as a whole, or not at all.
+        external_data: the layout of weights outside the file.
         **settings: see `graphopt.PassManager`.
 
     Raises:
-        ModelError: the model cannot be read, or the file not written.
+        ModelError: the model cannot be read, or the file cannot be written.
     """
     result = PassManager(level, **settings).run(source)
     if external_data is not None:
@@ -42,7 +42,7 @@ def preprocess(
         return
     try:
         typed = onnx.shape_inference.infer_shapes(result.model, data_prop=True)
-    except (EncodeError, ValueError):  # above the 2 GiB that one message can hold
+    except (EncodeError, ValueError):  # above 2 GiB, the limit of one message
         result.save(destination)
         onnx.shape_inference.infer_shapes_path(os.fspath(destination), data_prop=True)
     else:
