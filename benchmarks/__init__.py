@@ -1,1 +1,1 @@
-"""What graphopt's claims stand on: a zoo of real models, synthetic graphs, and the measurements over them."""
+"""The evidence for graphopt's claims: a zoo of real models, synthetic graphs, and measurements on them."""

@@ -29,7 +29,7 @@ def export(
 
 @app.command()
 def refill(names: Models = None, *, force: bool = False) -> None:
-    """Write the committed skeletons, refilled, to benchmarks/models: the zoo without torch."""
+    """Refill the committed skeletons and write them to benchmarks/models: the zoo without torch."""
     from benchmarks.export import model_path
     from benchmarks.skeleton import load_skeleton
     from benchmarks.skeleton import names as all_names
@@ -52,7 +52,7 @@ def skeletons(keys: Models = None, *, force: bool = False) -> None:
 
 @app.command()
 def reports(names: Models = None) -> None:
-    """What other optimizers do with the models of users' reports (tests/reports), and docs/reports.md."""
+    """Run other optimizers on the models of users' reports (tests/reports), and write docs/reports.md."""
     from benchmarks.reports import run
 
     run(names)
@@ -62,7 +62,7 @@ def reports(names: Models = None) -> None:
 def optimizers(
     models: Models = None, dress: Dress = None, tool: Tools = None, repeats: int = 3, *, fresh: Fresh = False
 ) -> None:
-    """Time, peak memory and nodes left, for every tool on every model."""
+    """Measure time, peak memory and remaining nodes of every tool on every model."""
     from benchmarks.optimizers import run
 
     run(models, dress, tool, repeats, fresh=fresh)
@@ -73,9 +73,9 @@ def against(
     tree: Path, models: Models = None, level: list[str] | None = None, mode: list[str] | None = None,
     seconds: float = 5.0,
 ) -> None:  # fmt: skip
-    """How long optimizing takes beside the graphopt of another source tree; `seconds` for each row.
+    """Compare the optimization time with the graphopt of another source tree, with `seconds` for each row.
 
-    `level` and `mode` name some of the levels, and of `file` (from path to path) and `memory` (of a ModelProto).
+    `level` and `mode` select levels and modes: `file` (from path to path) and `memory` (of a ModelProto).
     """
     from benchmarks.against import run
 
@@ -84,7 +84,7 @@ def against(
 
 @app.command()
 def counts(places: str | None = None) -> None:
-    """What the code says more than once, or at length, beside the bounds; with `places`, where one of them is."""
+    """Count repeated or long code, with the bounds; `places` lists the places of one count."""
     from benchmarks.counts import show
 
     show(places)
@@ -92,7 +92,7 @@ def counts(places: str | None = None) -> None:
 
 @app.command()
 def outcomes(models: Models = None, file: Path = Path("outcomes.json"), against: Path | None = None) -> None:
-    """What the passes do to every skeleton, kept in a file; with `against`, what differs from an earlier one."""
+    """Record the effects of the passes on every skeleton; with `against`, print differences from an earlier record."""
     from benchmarks.outcomes import run
 
     raise typer.Exit(bool(run(models, file, against)))
@@ -103,10 +103,10 @@ def latency(
     models: Models = None, dress: Dress = None, threads: list[int] | None = None, budget: float = 8.0,
     variant: list[str] | None = None, *, fresh: Fresh = False,
 ) -> None:  # fmt: skip
-    """Run time and session start of every tool's output; `budget` seconds a model and thread count.
+    """Measure run time and session start of every tool's output, with `budget` seconds per model and thread count.
 
-    `variant` names some outputs, as `graphopt_all@none`; the export under onnxruntime's optimizer, `raw@all`, is
-    always measured.
+    `variant` selects outputs, as `graphopt_all@none`; the export under onnxruntime's optimizer, `raw@all`, is always
+    measured.
     """
     from benchmarks.latency import run
 
@@ -115,9 +115,9 @@ def latency(
 
 @app.command()
 def dresses(models: Models = None, seconds: float = 3.0, *, fresh: Fresh = False) -> None:
-    """Nodes left of each network's three exports, for graphopt and its peers, and graphopt's run times beside.
+    """Count the remaining nodes of each network's three exports after graphopt and its peers; time graphopt's results.
 
-    `seconds` go to timing each network, 0 for none; nodes that peers leave are kept unless `fresh`.
+    Each network is timed for `seconds`, 0 for no timing; counts of peers are reused unless `fresh`.
     """
     from benchmarks.dresses import run
 
@@ -126,10 +126,10 @@ def dresses(models: Models = None, seconds: float = 3.0, *, fresh: Fresh = False
 
 @app.command()
 def conversion(tool: Tools = None, target: list[int] | None = None, sample: int = 0, *, kept: bool = False) -> None:
-    """Every operator case of the standard to every opset, by each converter; writes its part of docs/convert.md.
+    """Convert every operator case of the standard to every opset by each converter; writes a part of docs/convert.md.
 
-    `target` names some opsets, and `sample` is how many of the conversions are drawn. What was judged is kept, so that
-    a run goes on where another was cut short; with `kept`, that is counted and nothing else judged.
+    `target` selects opsets, and `sample` is the number of randomly drawn conversions. Verdicts are stored, so that an
+    interrupted run can be continued; with `kept` only stored verdicts are counted.
     """
     from benchmarks.conversion import TOOLS, run, write
 
@@ -138,7 +138,7 @@ def conversion(tool: Tools = None, target: list[int] | None = None, sample: int 
 
 @app.command()
 def conversion_networks(models: Models = None, target: list[int] | None = None) -> None:
-    """Every network of the zoo to other opsets and back: the same numbers, and the same graph; kept as results."""
+    """Convert every network of the zoo to other opsets and back, and compare numbers and graphs; stores the results."""
     from benchmarks.conversion_networks import run
 
     run(models, target)
@@ -146,7 +146,7 @@ def conversion_networks(models: Models = None, target: list[int] | None = None) 
 
 @app.command()
 def attention(models: Models = None, seconds: float = 12.0) -> None:
-    """What `Attention` of opset 23 gains over what `all` writes, on one thread."""
+    """Measure the gain of `Attention` of opset 23 over the result of `all`, on one thread."""
     from benchmarks.attention import run
 
     for row in run(models, seconds):
@@ -155,7 +155,7 @@ def attention(models: Models = None, seconds: float = 12.0) -> None:
 
 @app.command()
 def conversion_exports() -> None:
-    """How many nodes `basic` leaves of exports at older opsets, raised, and of the same networks exported newer."""
+    """Count the nodes that `basic` leaves in exports converted to newer opsets, and in newer exports of the same."""
     from benchmarks.conversion_networks import raised_exports
 
     for row in raised_exports():
@@ -164,7 +164,7 @@ def conversion_exports() -> None:
 
 @app.command()
 def conversion_raised(models: Models = None, target: list[int] | None = None, level: str = "extended") -> None:
-    """How many nodes a level leaves of networks of opset 13, as they are and brought to newer opsets first."""
+    """Count the nodes that a level leaves in networks of opset 13, as they are and after conversion to newer opsets."""
     from benchmarks.conversion_networks import raised
     from benchmarks.skeleton import names
 
@@ -174,7 +174,7 @@ def conversion_raised(models: Models = None, target: list[int] | None = None, le
 
 @app.command()
 def winograd(models: Models = None, threads: list[int] | None = None, budget: float = 15.0) -> None:
-    """Run time, session start and size with and without Winograd convolutions; writes docs/winograd.md."""
+    """Measure run time, session start and size with and without Winograd convolutions; writes docs/winograd.md."""
     from benchmarks.winograd import run
 
     run(models, tuple(threads or (1, 2)), budget)
@@ -189,7 +189,7 @@ def quantized(
     *,
     gaps: Gaps = False,
 ) -> None:
-    """Run time and deviation of quantized networks, beside the runtime's best level; `budget` seconds each."""
+    """Measure run time and deviation of quantized networks against the runtime's best level; `budget` seconds each."""
     from benchmarks.quantized import NETWORKS, run
     from benchmarks.schemes import SCHEMES
 
@@ -200,9 +200,9 @@ def quantized(
 def families(
     keys: Models = None, family: list[str] | None = None, budget: float = 1.5, threads: int = 1, *, gaps: Gaps = False
 ) -> None:
-    """Run time of networks in floats by family, beside the runtime's best level and OpenVINO; writes docs/families.md.
+    """Measure float networks by family against the runtime's best level and OpenVINO; writes docs/families.md.
 
-    `keys` are names as dress/name, `family` some of the families.
+    `keys` are names as dress/name, `family` selects families.
     """
     from benchmarks.families import run
 
@@ -211,7 +211,7 @@ def families(
 
 @app.command()
 def bench(minutes: float = 115.0, only: list[str] | None = None, *, fresh: Fresh = False) -> None:
-    """Everything, part after part, each within its share of the minutes; where it was cut short it goes on."""
+    """Run all parts in sequence, each within its share of the minutes; an interrupted run is continued."""
     from benchmarks.bench import run
 
     run(minutes, only, fresh=fresh)
@@ -219,7 +219,7 @@ def bench(minutes: float = 115.0, only: list[str] | None = None, *, fresh: Fresh
 
 @app.command()
 def margins(seconds: float = 2.0) -> None:
-    """Networks planned by the rates of other machines, with their margin and without; part of docs/layout.md."""
+    """Plan networks by the rates of other machines, with and without their margin; writes a part of docs/layout.md."""
     from benchmarks.margins import run
 
     run(seconds)
@@ -227,7 +227,7 @@ def margins(seconds: float = 2.0) -> None:
 
 @app.command()
 def ties(networks: Models = None, scheme: list[str] | None = None) -> None:
-    """Where single operators of quantized networks round otherwise than before; `quantized` comes first."""
+    """Count where single operators of quantized networks round differently than before; `quantized` must run first."""
     from benchmarks.quantized import NETWORKS, count_ties
 
     count_ties(networks or NETWORKS, scheme or ("u8s8", "s8s8pc"))
@@ -235,7 +235,7 @@ def ties(networks: Models = None, scheme: list[str] | None = None) -> None:
 
 @app.command()
 def slow_networks(old: Path | None = None, seconds: float = 2.0, *, fresh: Fresh = False) -> None:
-    """What the other forms of slow operators gain in whole networks beside an older graphopt; writes docs/atlas.md."""
+    """Measure the gain of other forms of slow operators in whole networks over an older graphopt, for docs/atlas.md."""
     from benchmarks.slow_networks import run
 
     run(old=old, fresh=fresh, seconds=seconds)
@@ -243,7 +243,7 @@ def slow_networks(old: Path | None = None, seconds: float = 2.0, *, fresh: Fresh
 
 @app.command()
 def atlas(seconds: float = 0.15, *, fresh: Fresh = False) -> None:
-    """How far below the machine each operator runs, and what its other form gains; writes docs/atlas.md."""
+    """Compare each operator with the machine's limits, and with its other form; writes docs/atlas.md."""
     from benchmarks.atlas import run
 
     run(fresh=fresh, seconds=seconds)
@@ -251,7 +251,7 @@ def atlas(seconds: float = 0.15, *, fresh: Fresh = False) -> None:
 
 @app.command()
 def first(models: Models = None, tool: Tools = None, rounds: int = 5) -> None:
-    """First calls in new processes, from file to file with imports, beside the runtime's own optimizer."""
+    """Measure first calls in new processes, from file to file with imports, and the runtime's own optimizer."""
     from benchmarks.first import run
 
     run(models, tool, rounds)
@@ -259,7 +259,7 @@ def first(models: Models = None, tool: Tools = None, rounds: int = 5) -> None:
 
 @app.command()
 def scaling(mix: list[str] | None = None, size: list[int] | None = None, tool: Tools = None, repeats: int = 1) -> None:
-    """Time on synthetic graphs from 1,000 to 200,000 nodes."""
+    """Measure the time on synthetic graphs from 1,000 to 200,000 nodes."""
     from benchmarks.scaling import SIZES, run
 
     run(mix, tuple(size) if size else SIZES, tool, repeats)
@@ -270,9 +270,9 @@ def corpus(
     folder: Path, count: list[int] | None = None, jobs: int = 2, *, pool: bool = False, engines: bool = False,
     rehearsal: Path | None = None,
 ) -> None:  # fmt: skip
-    """Audits of many small models, written to a folder: rate and memory; then what the engine and the store cost.
+    """Audit many small models, written to a folder: rate and memory; then the overhead of the engine and the store.
 
-    With a store of real records as rehearsal, a run of very many models whose audits take no time.
+    With a store of real records as `rehearsal`, run very many models whose audits take no time.
     """
     from benchmarks.corpus import overhead, rehearse, scale, simulate
 
@@ -293,7 +293,7 @@ def corpus(
 def growth(
     family: list[str] | None = None, size: int = 2_000, level: list[str] | None = None, repeats: int = 4
 ) -> None:  # fmt: skip
-    """Time and memory of families of extreme graphs at one size and at twice that."""
+    """Measure time and memory of families of extreme graphs at one size and at twice that size."""
     from benchmarks.growth import run
 
     run(family, size, level or ["basic", "all"], repeats)
@@ -301,7 +301,7 @@ def growth(
 
 @app.command()
 def denormals(network: list[str] | None = None, seconds: float = 20.0) -> None:
-    """Networks whose folding makes denormal weights: counts, the bound, and times before and after."""
+    """Measure networks in which folding gives denormal weights: counts, the bound, and times before and after."""
     from benchmarks.denormals import run
 
     print(run(network, seconds))
@@ -309,7 +309,7 @@ def denormals(network: list[str] | None = None, seconds: float = 20.0) -> None:
 
 @app.command()
 def large(tool: Tools = None, limit: float = 900.0) -> None:
-    """A model above two gigabytes, from path to path."""
+    """Measure a model above two gigabytes, from path to path."""
     from benchmarks.large import run
 
     run(tool, limit)
@@ -317,7 +317,7 @@ def large(tool: Tools = None, limit: float = 900.0) -> None:
 
 @app.command()
 def unrolling(repeats: int = 300) -> None:
-    """Loops beside their unrolled forms: run time and session start."""
+    """Compare loops with their unrolled forms: run time and session start."""
     from benchmarks.unrolling import run
 
     run(repeats)
@@ -325,7 +325,7 @@ def unrolling(repeats: int = 300) -> None:
 
 @app.command()
 def profile(keys: Models = None, level: str = "all", nodes: int = 10_000) -> None:
-    """Attempts, hits and seconds of each rule of graphopt, over all skeletons."""
+    """Count attempts, hits and seconds of each rule of graphopt, over all skeletons."""
     from benchmarks.profiling import run
 
     run(keys, level, nodes)
@@ -333,7 +333,7 @@ def profile(keys: Models = None, level: str = "all", nodes: int = 10_000) -> Non
 
 @app.command()
 def stages(models: Models = None, dress: Dress = None) -> None:
-    """What of an optimization takes the time, on every model that `optimizers` measured."""
+    """Measure the stages of an optimization, on every model that `optimizers` measured."""
     from benchmarks.stages import run
 
     run(models, dress)
@@ -341,7 +341,7 @@ def stages(models: Models = None, dress: Dress = None) -> None:
 
 @app.command()
 def pass_audit(models: Models = None, *, fresh: Fresh = False) -> None:
-    """Each pass of the peers beside its counterpart; writes docs/pass-audit.md."""
+    """Compare each pass of the peers with its counterpart; writes docs/pass-audit.md."""
     from benchmarks.pass_audit import run
 
     print(run(models, fresh=fresh))
@@ -349,7 +349,7 @@ def pass_audit(models: Models = None, *, fresh: Fresh = False) -> None:
 
 @app.command()
 def onnxoptimizer_passes() -> None:
-    """Each of onnxoptimizer's passes beside graphopt's of the same name; writes docs/onnxoptimizer.md."""
+    """Compare each of onnxoptimizer's passes with graphopt's of the same name; writes docs/onnxoptimizer.md."""
     from benchmarks.onnxoptimizer_passes import run
 
     print(run())
@@ -357,7 +357,7 @@ def onnxoptimizer_passes() -> None:
 
 @app.command()
 def firing(source: list[str] | None = None) -> None:
-    """Where each pass fires, how often, and the nodes that it takes away; writes docs/pass-use.md."""
+    """Count where each pass fires, how often, and the nodes that it removes; writes docs/pass-use.md."""
     from benchmarks.firing import run
 
     print(run(source))
@@ -365,7 +365,7 @@ def firing(source: list[str] | None = None) -> None:
 
 @app.command()
 def footprint(rounds: int = 5, *, install: bool = True) -> None:
-    """What an installation, an import and a command cost, beside the other optimizers; writes docs/footprint.md."""
+    """Measure the cost of an installation, import and command, beside other optimizers; writes docs/footprint.md."""
     from benchmarks.footprint import run
 
     run(rounds, install=install)

@@ -1,10 +1,10 @@
-"""How long this tree optimizes, beside another one: a pair of processes that take turns.
+"""The optimization time of this source tree and of another one, in two processes that alternate.
 
     git worktree add /tmp/old v0.1
     python -m benchmarks against /tmp/old
 
-Both processes are warm: what is stated is a call after the first in one process. Each row has the fastest of its
-rounds on either side, by the clock and by the processor's time, which a busy machine disturbs less.
+Both processes are warm: the figures are for a call after the first in one process. Each row has the fastest of its
+rounds for both sides, in wall-clock and in CPU time, which a busy machine disturbs less.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MODELS = ("ts/mobilenetv2_100", "ts/resnet50", "dynamo/bert", "dynamo_raw/vit_ti
 LEVELS = ("basic", "extended", "all")
 MODES = ("file", "memory")
 _FEWEST = 3
-"""Rounds of a row, however long they take."""
+"""The least number of rounds of a row, whatever their duration."""
 
 
 def environment(tree: Path) -> dict[str, str]:
@@ -39,7 +39,7 @@ def environment(tree: Path) -> dict[str, str]:
 
 
 def optimized(tree: Path, model: onnx.ModelProto, level: str) -> onnx.ModelProto:
-    """What the graphopt of a tree makes of a model, in a process of its own."""
+    """The result of a tree's graphopt on a model, in a separate process."""
     with tempfile.TemporaryDirectory() as folder:
         before, after = Path(folder) / "before.onnx", Path(folder) / "after.onnx"
         onnx.save(model, before)
@@ -68,7 +68,7 @@ class Side:
         self._child.wait()
 
     def measure(self, path: Path, level: str, mode: str) -> tuple[float, float]:
-        """Seconds of one optimization, by the clock and of the processor.
+        """Seconds of one optimization, in wall-clock and CPU time.
 
         Raises:
             RuntimeError: the process ended; its error was printed.
@@ -84,7 +84,7 @@ class Side:
 
 
 def pair(sides: Sequence[Side], path: Path, level: str, mode: str, budget: float) -> list[tuple[float, float]]:
-    """The fastest of each side, which take turns until the budget of seconds is spent."""
+    """The fastest times of both sides, which alternate until the budget of seconds is spent."""
     for side in sides:
         side.measure(path, level, mode)
     rounds: list[list[tuple[float, float]]] = []

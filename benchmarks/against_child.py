@@ -1,6 +1,6 @@
-"""The side of `against` that optimizes, with whatever graphopt is on its path: one line in, one line out.
+"""The optimizing side of `against`, with the graphopt on its path: one request and one answer per line.
 
-Run by file, so that it imports nothing of the tree that it stands in.
+Run by file, so that it imports nothing from its own source tree.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from graphopt import optimize, optimize_file
 
 
 def measure(path: str, level: str, mode: str, models: dict[str, onnx.ModelProto]) -> tuple[float, float]:
-    """Seconds by the clock and of the processor for one optimization."""
+    """Seconds of one optimization, in wall-clock and CPU time."""
     if mode == "memory" and path not in models:
         models[path] = onnx.load(path)
     with tempfile.TemporaryDirectory() as folder:
@@ -32,7 +32,7 @@ def measure(path: str, level: str, mode: str, models: dict[str, onnx.ModelProto]
 
 
 def main() -> None:
-    """Answer until there are no more questions."""
+    """Answer until there are no more requests."""
     models: dict[str, onnx.ModelProto] = {}
     for line in sys.stdin:
         print(json.dumps(measure(*json.loads(line), models)), flush=True)

@@ -1,9 +1,9 @@
-"""How far below the machine ONNX Runtime's operators run, and what their other forms gain.
+"""How far ONNX Runtime's operators are from the machine's limits, and what their other forms gain.
 
-Each operator is a model of its own, on one thread with the runtime's optimizations off. Its limit is the time in which
-the machine copies the bytes that it reads and writes, or multiplies what it multiplies at the rate of a large matrix
-product, or starts a kernel. Where a pass of `algorithm` writes another form, that runs in turn with the operator. The
-least times of the processor count, from which other work on the machine takes nothing.
+Each operator is a model of its own, on one thread with the runtime's optimizations off. Its limit is the largest of
+the times to copy the bytes that it reads and writes, to do its multiplications at the rate of a large matrix product,
+and to start a kernel. If a pass of `algorithm` writes another form, both are run alternately. The least CPU times
+count, which exclude other work on the machine.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ PAGE = results.HERE.parent / "docs" / "atlas.md"
 PLOT = PAGE.parent / "images" / "atlas.svg"
 BEGIN, END = "<!-- figures of `python -m benchmarks atlas` -->", "<!-- end of figures -->"
 _SLOW = 3.0
-"""So many times below the limit is a candidate."""
+"""Operators this many times slower than the limit are candidates."""
 
 _LONGEST = 60
 _START = 1.5
-"""Microseconds that a kernel takes at least."""
+"""The least time of a kernel, in microseconds."""
 
 Row = dict[str, Any]
 
 
 def run(*, fresh: bool = False, seconds: float = 0.15) -> None:
-    """Measure what there are no results of yet, and write the page; results are kept as they come."""
+    """Measure cases without results, and write the page; each result is stored at once."""
     earlier = [] if fresh else (results.load("atlas") or {"data": []})["data"]
     rows: dict[str, Row] = {row["case"]: row for row in earlier}
     machine = Machine()
@@ -59,7 +59,7 @@ def run(*, fresh: bool = False, seconds: float = 0.15) -> None:
 
 
 class Machine:
-    """The rates that limits are taken from, measured when they are first asked for."""
+    """The rates from which limits are computed, measured on first use."""
 
     def __init__(self) -> None:
         self._copies: dict[int, float] = {}
@@ -72,7 +72,7 @@ class Machine:
         self.empty = _least(lambda: session.run(None, feed), 0.2)
 
     def copy(self, size: int) -> float:
-        """Microseconds to copy so many bytes, half of them read and half written."""
+        """Microseconds to copy `size` bytes, half of them read and half written."""
         step = max(round(2 * log2(max(size, 2))), 24)
         if step not in self._copies:
             source = np.ones(int(2 ** (step / 2)) // 8, np.float32)
@@ -81,7 +81,7 @@ class Machine:
         return self._copies[step] * size
 
     def limit(self, case: Case, feed: dict[str, np.ndarray], outputs: list[np.ndarray]) -> float:
-        """Microseconds that a case takes at least."""
+        """A lower bound for the microseconds of a case."""
         size = sum(array.nbytes for array in (*feed.values(), *outputs))
         size += sum(onnx.numpy_helper.to_array(tensor).nbytes for tensor in case.model.graph.initializer)
         return max(self.copy(size), case.multiplications() / self.product, _START)
@@ -98,13 +98,13 @@ def _least(action: Any, seconds: float) -> float:
 
 
 def measure(case: Case, machine: Machine, seconds: float) -> Row:
-    """One case: its time, its limit, and what other form there is."""
+    """One case: its time, its limit, and its other form, if any."""
     row: Row = {"operator": case.operator, "case": str(case)}
     try:
         feed = case.feed()
         session = open_session(case.model)
         outputs = session.run(None, feed)
-    except Exception as error:  # of whatever kind the runtime raises
+    except Exception as error:  # the runtime raises many kinds
         return {**row, "failed": str(error).splitlines()[0][:100]}
     result = PassManager("extended", numerics="fast", explain=True).run(case.model)
     names = [name for name in result.hits if _is_form(name)]
@@ -126,7 +126,7 @@ def _is_form(name: str) -> bool:
 
 
 def in_turn(sessions: list[Any], feed: dict[str, np.ndarray], seconds: float, least: int = 4) -> list[float]:
-    """The least microseconds of the processor that each session takes; each runs once untimed before it is timed."""
+    """The least CPU microseconds of each session; each runs once untimed before it is timed."""
     best, end, rounds = [float("inf")] * len(sessions), time.perf_counter() + seconds, 0
     while rounds < least or time.perf_counter() < end:
         for at, session in enumerate(sessions):
@@ -139,7 +139,7 @@ def in_turn(sessions: list[Any], feed: dict[str, np.ndarray], seconds: float, le
 
 
 def below(row: Row) -> float:
-    """How many times below the limit a case runs."""
+    """The ratio of a case's time to its limit."""
     return float(row["us"] / row["limit"])
 
 
@@ -149,7 +149,7 @@ def named(case: str) -> set[str]:
 
 
 def _ratios(rows: list[Row]) -> dict[str, tuple[float, float | None]]:
-    """The worst case of each operator, and that with its other form: how many times below the limit."""
+    """The ratio of the worst case of each operator to its limit, and that of its other form."""
     worst: dict[str, tuple[float, float | None]] = {}
     for row in sorted(rows, key=below):
         after = row["us_then"] / row["limit"] if "us_then" in row and row["ratio"] > 1 else None
@@ -193,7 +193,7 @@ def _summary(rows: list[Row], machine: dict[str, Any]) -> str:
 def _gains(rows: list[Row]) -> str:
     by_pass: dict[str, list[float]] = defaultdict(list)
     for row in rows:
-        if len(row.get("passes", ())) == 1:  # of several, nobody knows which it was
+        if len(row.get("passes", ())) == 1:  # with several passes the cause is unknown
             by_pass[row["passes"][0]].append(row["ratio"])
     forms = [name for name in registry().names() if issubclass(registry().rule_class(name), Weighed)]
     places = firing_places()
@@ -221,21 +221,21 @@ EXTREMES: dict[Numerics, tuple[float, ...]] = {
     Numerics.FAST: (0.0, -0.0, 1e-40, -1e-38),
     **dict.fromkeys((Numerics.EXACT, Numerics.ROUNDING), (0.0, -0.0, 1e-40, -1e-38, math.inf, -math.inf, math.nan)),
 }
-"""What stands among the random numbers that forms are tested with; `fast` is for finite ones."""
+"""Extremes added to the random inputs with which forms are tested; `fast` only promises finite ones."""
 
 
 _ONLY_FINITE = frozenset({"convert_masked_softmax_to_bounded"})
-"""Rules after which the model says of itself that infinities may be elsewhere (docs/adr/0015-negligible-weights.md)."""
+"""Rules whose result may have infinities in other places (docs/adr/0015-negligible-weights.md)."""
 
 
 def extremes(rule: type[Rule]) -> tuple[float, ...]:
-    """Those for one rule."""
+    """The extremes for one rule."""
     return EXTREMES[Numerics.FAST if rule.name in _ONLY_FINITE else rule.numerics]
 
 
 BATCHES = (0, 1, 2, 3)
 NEVER_EMPTY = frozenset({"Einsum"})
-"""Operators that end the runtime's process where they have nothing to compute."""
+"""Operators that end the runtime's process if their operands are empty."""
 
 
 def _tested(rule: type[Rule]) -> str:
@@ -246,7 +246,7 @@ def _tested(rule: type[Rule]) -> str:
 
 
 def firing_places() -> Callable[[str], str]:
-    """Where a pass fires: on measured networks, on those of pass-use.md, or on what writes such models."""
+    """Where a pass fires: on measured networks, on those of pass-use.md, or on the output of certain exporters."""
     networks = (results.load("slow_networks") or {"data": []})["data"]
     fired: dict[str, dict[str, list[int]]] = (results.load(firing.KIND) or {"data": {}})["data"]
 

@@ -1,4 +1,4 @@
-"""What the atlas measures: operators as exporters write them, over shapes, axes, element types and opsets."""
+"""The cases of the atlas: operators as exporters write them, over shapes, axes, element types and opsets."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _LONG = 40
 
 @dataclass(frozen=True)
 class Case:
-    """One operator, or a few that belong together, on operands of certain shapes.
+    """One operator, or a few that belong together, on operands of given shapes.
 
     Attributes:
-        operator: what the table calls it.
-        inputs: element type and shape of each input, `x` first, then `u`, `v`, as the text form has them.
+        operator: its name in the table.
+        inputs: element type and shape of each input, `x` first, then `u`, `v`, in text form.
         body: the operators, from `x` to `y`.
         constants: constants of the text form, and random ones as `name = type[shape]`.
         opset: the opset.
@@ -39,7 +39,7 @@ class Case:
 
     @cached_property
     def model(self) -> onnx.ModelProto:
-        """The model, with the type of its output as inference has it."""
+        """The model, with the inferred type of its output."""
         operands = ", ".join(f"{kind} {name}" for kind, name in zip(self.inputs, "xuv", strict=False))
         stated = [text for text in self.constants if "{" in text]
         given = f"<{', '.join(stated)}>" if stated else ""
@@ -59,7 +59,7 @@ class Case:
         return model
 
     def feed(self) -> dict[str, np.ndarray]:
-        """Random inputs: small numbers of integers, since they may be positions."""
+        """Random inputs; small numbers for integers, which may be positions."""
         random, made = np.random.default_rng(1), {}
         for info in self.model.graph.input:
             dims = [dim.dim_value for dim in info.type.tensor_type.shape.dim]

@@ -1,4 +1,4 @@
-"""Every operator that ONNX Runtime's CPU provider has a kernel for, and why the atlas does not time some."""
+"""Every operator with a kernel in ONNX Runtime's CPU provider, and why the atlas does not time some."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WHY = (
     (r"NonMaxSuppression|RoiAlign|MaxRoiPool|CropAndResize|Unique|NonZero|Compress", "its time depends on the numbers"),
     (r"And|Or|Xor|Not|Equal|Less.*|Greater.*|Bit.*|IsInf|IsNaN|IsAllFinite", "comparisons and logic: no case yet"),
 )
-"""What the names of operators tell of why none of their cases is timed."""
+"""Reasons why no case of an operator is timed, by patterns of operator names."""
 
 
 def kernels() -> dict[str, set[str]]:
@@ -49,7 +49,7 @@ def listed(timed: Iterable[str]) -> str:
     """A table of all operators.
 
     Args:
-        timed: those that the atlas times, alone or beside others.
+        timed: the operators that the atlas times, alone or with others.
     """
     known, rows, counts = set(timed), [], []
     for domain, names in sorted(kernels().items()):

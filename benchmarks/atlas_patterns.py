@@ -1,4 +1,4 @@
-"""More of what the atlas measures: operators that few networks have, and several that exporters write for one."""
+"""Further cases of the atlas: rare operators, and groups of operators that exporters write for one."""
 
 from __future__ import annotations
 

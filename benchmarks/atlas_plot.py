@@ -16,7 +16,7 @@ def drawn(ratios: Mapping[str, tuple[float, float | None]]) -> str:
     """Bars on a scale of powers of ten, the worst operator first.
 
     Args:
-        ratios: for each operator, how many times below the machine it runs, and its other form where it has one.
+        ratios: for each operator, the ratio of its time to the limit, and that of its other form, if any.
     """
     order = sorted(ratios, key=lambda name: -ratios[name][0])
     height = _TOP + _LINE * len(order) + 30

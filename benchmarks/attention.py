@@ -1,7 +1,7 @@
-"""What `Attention` of opset 23 gains over what `all` writes: `python -m benchmarks attention`; see docs/adr/0023.
+"""The gain of `Attention` of opset 23 over the result of `all`: `python -m benchmarks attention`; see docs/adr/0023.
 
-In what `all` makes of a network the product, the mask, the softmax and the other product become one `Attention`, and
-both are run in turns.
+In the result of `all` for a network both products, the mask and the softmax become one `Attention`, and both forms
+are run alternately.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OPSET, _IR = 23, 11
 
 
 def attended(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
-    """A copy of opset 23 with `Attention` in it, and how often."""
+    """A copy of opset 23 with `Attention` in it, and the number of these."""
     made = copy.deepcopy(model)
     graph = made.graph
     producers = {name: node for node in graph.node for name in node.output}
@@ -53,7 +53,7 @@ def attended(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
 def _around(
     softmax: onnx.NodeProto, producers: dict[str, onnx.NodeProto], readers: dict[str, list[onnx.NodeProto]]
 ) -> tuple[onnx.NodeProto, str, onnx.NodeProto, list[onnx.NodeProto]] | None:
-    """The product that gives the scores, the mask, the product with the values, and what else is in between."""
+    """The product that gives the scores, the mask, the product with the values, and the other nodes in between."""
     scores, mask, others = producers[softmax.input[0]], "", []
     if scores.op_type == "Add":
         others.append(scores)
@@ -84,7 +84,7 @@ def _attention(scores: onnx.NodeProto, mask: str, last: onnx.NodeProto) -> list[
 
 
 def run(keys: Iterable[str] | None, seconds: float) -> Iterator[dict[str, Any]]:
-    """The least processor times of both, in milliseconds, and how far their outputs are apart."""
+    """The least CPU times of both, in milliseconds, and the difference of their outputs."""
     for key in keys or NETWORKS:
         source = load_skeleton(key)
         feed = sample_inputs(key, source)

@@ -1,7 +1,7 @@
 """`make bench`: every part in its own process, within a budget, so that all of it takes two hours at most.
 
-A part that has run to its end at this revision on this machine is not run again, and parts that are cut short keep what
-they have: the same command goes on from there. Pages are written last, whatever was measured.
+A part that is complete for this revision on this machine is not run again, and interrupted parts keep their results:
+the same command continues from there. Pages are written last, from all available results.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ PARTS: tuple[tuple[str, float, tuple[str, ...]], ...] = (
     ("ties", 2, ("ties",)),
     ("profile", 1, ("profile",)),
 )
-"""Each part: its name, its share of the minutes, and the command; what tells most of run time comes first."""
+"""Each part: its name, its share of the minutes, and the command; the most important for run time first."""
 
 _PAGES = ("table",)
 _TOTAL = sum(minutes for _, minutes, _ in PARTS)
 
 
 def run(minutes: float, only: list[str] | None, *, fresh: bool) -> None:
-    """Run the parts that are not done, each for its share of the minutes, then write the pages.
+    """Run the incomplete parts, each for its share of the minutes, then write the pages.
 
     Args:
         minutes: for all parts together.
         only: names of some parts.
-        fresh: run also what is done.
+        fresh: also run complete parts.
     """
     here = results.machine()
     kept: dict[str, Any] = (results.load(KIND) or {"data": {}})["data"]
@@ -69,7 +69,7 @@ def _is_done(part: dict[str, Any] | None, here: dict[str, Any]) -> bool:
 
 
 def _run(command: tuple[str, ...], seconds: float) -> bool:
-    """Whether a command came to its end in time."""
+    """Whether a command finished in time."""
     try:
         done = subprocess.run([sys.executable, "-m", "benchmarks", *command], timeout=seconds, check=False)
     except subprocess.TimeoutExpired:

@@ -1,8 +1,8 @@
-"""Every operator case of the standard's backend suite that the runtime runs, converted to every opset and compared.
+"""Every operator case of the standard's backend suite that the runtime supports, converted to every opset and compared.
 
-A conversion is *right* where both models give the same outputs in ONNX Runtime with its optimizations off; *refused*
-where the converter says that it cannot; *unrunnable* where the result is valid and the runtime has no kernel for it;
-*wrong* where outputs differ, or the result is no valid model; *crashed* where the converter broke.
+A conversion is *right* if both models give the same outputs in ONNX Runtime with its optimizations off; *refused* if
+the converter rejects it; *unrunnable* if the result is valid and the runtime has no kernel for it; *wrong* if outputs
+differ, or the result is an invalid model; *crashed* if the converter failed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 MARK = "<!-- written by `python -m benchmarks conversion` -->"
 
 NEWEST_RUN = 26
-"""The newest opset that the runtime takes."""
+"""The newest opset that the runtime supports."""
 
 LOWEST = 7
 KINDS = ("right", "refused", "unrunnable", "wrong", "crashed")
@@ -53,7 +53,7 @@ _NO_KERNEL = re.compile(r"NOT_IMPLEMENTED|Could not find an implementation|not i
 
 @dataclass(frozen=True)
 class Case:
-    """A case with what it gives at its own opset."""
+    """A case with its outputs at its own opset."""
 
     name: str
     model: onnx.ModelProto
@@ -67,7 +67,7 @@ class Case:
 
     @property
     def ops(self) -> str:
-        """The operators of it, the case's own first."""
+        """Its operators, the case's own first."""
         return self.model.graph.node[-1].op_type if self.model.graph.node else ""
 
 
@@ -76,7 +76,7 @@ def _opset_of(model: onnx.ModelProto) -> int:
 
 
 def run_model(model: onnx.ModelProto, feed: dict[str, Any]) -> list[Any]:
-    """The outputs of a model in the runtime, with nothing optimized."""
+    """The outputs of a model in the runtime, without optimizations."""
     return list(open_runner(Source(model, "model"), ("onnxruntime",)).run(feed))
 
 
@@ -93,7 +93,7 @@ def names() -> list[str]:
 
 
 def case_model(name: str) -> onnx.ModelProto:
-    """The model of a case, whether the runtime runs it or not."""
+    """The model of a case, whether or not the runtime supports it."""
     model: onnx.ModelProto = _found()[name].model
     return model
 
@@ -107,13 +107,13 @@ def feed_of(name: str) -> dict[str, Any]:
 
 
 def case_outputs(name: str) -> list[Any]:
-    """What a case gives, as the suite states it."""
+    """The outputs of a case, as the suite states them."""
     return list(_found()[name].data_sets[0][1])
 
 
 @cache
 def case_of(name: str) -> Case | None:
-    """A case; None where the runtime does not run it, or gives something else the second time."""
+    """A case; None if the runtime does not support it, or gives other outputs the second time."""
     found, feed = _found()[name], feed_of(name)
     try:
         outputs = run_model(found.model, feed)
@@ -124,14 +124,14 @@ def case_of(name: str) -> Case | None:
 
 
 def pairs() -> Iterator[tuple[str, int]]:
-    """Every case with every opset that it is converted to."""
+    """Every case with every opset to convert it to."""
     for name in names():
         for target in targets(_opset_of(_found()[name].model)):
             yield name, target
 
 
 def differs(expected: list[Any], actual: list[Any]) -> str | None:
-    """What differs between two lists of outputs, None when nothing does."""
+    """The difference between two lists of outputs; None if there is none."""
     if len(expected) != len(actual):
         return f"{len(actual)} outputs"
     for number, (one, two) in enumerate(zip(expected, actual, strict=True)):
@@ -146,7 +146,7 @@ def differs(expected: list[Any], actual: list[Any]) -> str | None:
 
 
 def judged(case: Case, converted: onnx.ModelProto) -> tuple[str, str]:
-    """What a converted model is, and why."""
+    """The verdict on a converted model, and its reason."""
     try:
         onnx.checker.check_model(converted)
     except Exception as error:
@@ -161,7 +161,7 @@ def judged(case: Case, converted: onnx.ModelProto) -> tuple[str, str]:
 
 
 def attempt(case: Case, target: int, peer: Peer | None = None, ledger: Ledger | None = None) -> tuple[str, str]:
-    """Convert a case, by graphopt or another converter, and judge it; what a ledger has was judged before."""
+    """Convert a case, by graphopt or another converter, and judge it; a verdict in the ledger is reused."""
     if ledger is None:
         return _attempt(case, target, peer)
     key = _key("graphopt" if peer is None else peer.tool, case.name, target)
@@ -176,7 +176,7 @@ def _key(tool: str, name: str, target: int) -> str:
 
 @cache
 def own_code() -> str:
-    """What stands for the sources of the converter."""
+    """A digest of the converter's sources."""
     return digest(b"".join(path.read_bytes() for path in sorted(Path(opsets.__file__).parent.rglob("*.py"))))
 
 
@@ -186,7 +186,7 @@ def _attempt(case: Case, target: int, peer: Peer | None) -> tuple[str, str]:
     except ConversionError as error:
         if error.__cause__ is not None:
             return "crashed", str(error)
-        if not error.refusals:  # the whole model is
+        if not error.refusals:  # the refusal is for the whole model
             return "refused", f"|{str(error).partition(': ')[2]}|"
         refusal = error.refusals[0]
         return "refused", f"{refusal.op}|{refusal.reason}|{refusal.nearest}"
@@ -200,13 +200,13 @@ def _attempt(case: Case, target: int, peer: Peer | None) -> tuple[str, str]:
 
 
 def targets(opset: int) -> list[int]:
-    """The opsets that a model of one is converted to."""
+    """The opsets to which a model of the given opset is converted."""
     newest = min(NEWEST_RUN, onnx.defs.onnx_opset_version())
     return [target for target in range(LOWEST, newest + 1) if target != opset]
 
 
 def sampled(count: int) -> list[tuple[str, int]]:
-    """All pairs, or so many of them drawn once and for all: a larger sample contains a smaller one."""
+    """All pairs, or `count` of them in a fixed random order: a larger sample contains a smaller one."""
     known = list(pairs())
     if not count:
         return known
@@ -215,9 +215,9 @@ def sampled(count: int) -> list[tuple[str, int]]:
 
 
 def run(tools: Iterable[str], wanted: Iterable[int], sample: int, *, kept: bool = False) -> dict[str, Any]:
-    """Judge the tools on every case, or on a sample, and keep the counts in `results/conversion.json`.
+    """Judge the tools on every case, or on a sample, and store the counts in `results/conversion.json`.
 
-    With `kept` nothing is judged: what all tools were judged on before is counted.
+    With `kept` nothing is judged: only cases with stored verdicts of all tools are counted.
     """
     chosen = set(wanted)
     todo = [pair for pair in sampled(sample) if not chosen or pair[1] in chosen]
@@ -279,7 +279,7 @@ def tables(found: dict[str, Any]) -> str:
 
 
 def _code() -> str:
-    """How much is written down beside the schemas of the standard, in lines and operators."""
+    """The size of the definitions besides the standard's schemas, in lines and operators."""
     _enter_all()
     stated = {key for table in (registry.UP, registry.DOWN, registry.AT_LAST) for key in table}
     operators = {name for name, _ in stated}
@@ -299,7 +299,7 @@ def _lines(paths: Iterable[Path]) -> int:
 
 
 def _general(reason: str) -> str:
-    """A reason without the names of one model."""
+    """A reason without the names of a model."""
     reason = re.sub(r"^\S+ has shape", "a result has shape", reason)
     return (
         re.sub(r"(the (?:rank|shape|size|element types?) (?:of|of axis \S+ of) )\S+", r"\1an operand", reason)
@@ -309,7 +309,7 @@ def _general(reason: str) -> str:
 
 
 def write(found: dict[str, Any]) -> None:
-    """Put the tables into docs/convert.md, behind the line that says so."""
+    """Put the tables into docs/convert.md, after the marker line."""
     page = DOCS / "convert.md"
     head, mark, _ = page.read_text().partition(MARK)
     page.write_text(head + mark + "\n\n" + tables(found))

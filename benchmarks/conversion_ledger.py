@@ -1,4 +1,4 @@
-"""What conversions were found to be, kept on disk: a run that is cut short, or comes again, judges only what is new."""
+"""Stored verdicts on conversions: a run that is interrupted or repeated only judges new ones."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(os.environ.get("GRAPHOPT_CONVERSIONS", Path(tempfile.gettempdir()) / "graphopt-conversions"))
-"""Where they are kept."""
+"""The folder of the ledgers."""
 
 
 class Ledger:
-    """Verdicts by what they are about; what was converted is told by its bytes, so a verdict outlives our code.
+    """Verdicts by key; a converted model is identified by its bytes, so a verdict survives changes of our code.
 
     Args:
-        name: of the file.
+        name: name of the file.
     """
 
     def __init__(self, name: str) -> None:
@@ -30,11 +30,11 @@ class Ledger:
                 self._known[key] = verdict
 
     def find(self, key: str) -> Any:
-        """The verdict, None where there is none yet."""
+        """The verdict; None if there is none yet."""
         return self._known.get(key)
 
     def keep(self, key: str, verdict: Any) -> Any:
-        """Enter a verdict, and give it back."""
+        """Store a verdict, and return it."""
         self._known[key] = verdict
         with self._path.open("a") as file:
             file.write(json.dumps([key, verdict]) + "\n")
@@ -42,5 +42,5 @@ class Ledger:
 
 
 def digest(data: bytes) -> str:
-    """What stands for the bytes of a model."""
+    """A digest of the bytes of a model."""
     return hashlib.sha256(data).hexdigest()[:24]

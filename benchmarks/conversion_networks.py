@@ -1,8 +1,8 @@
 """Every network of the zoo, in each dress, to other opsets and back: `python -m benchmarks conversion-networks`.
 
 For each network and opset: whether the converted network gives the same numbers, and whether the way back gives the
-graph that it came from. Where nothing had to be written out, that graph has to be the same, node for node; where
-something was, the numbers are compared. Beside it how many nodes `basic` leaves of the network and of what came back.
+original graph. If no operator had to be expanded, that graph must be the same, node for node; otherwise the numbers
+are compared. Also the number of nodes that `basic` leaves of the network and of the graph that came back.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from graphopt.opsets.changes import plain
 from graphopt.opsets.conversion import convert_source
 
 OPSETS = (11, 13, 17, 21, NEWEST_RUN)
-"""What networks are brought to."""
+"""The target opsets."""
 
 _AT_ONCE = 5
 
@@ -34,12 +34,12 @@ END = "<!-- as far as here -->"
 
 
 def opset_of(model: onnx.ModelProto) -> int:
-    """The version of the standard's operators that a model imports."""
+    """The version of the standard operator set that a model imports."""
     return next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
 
 
 class Network:
-    """A network, with what it gives; computed when it is first needed.
+    """A network with its outputs, which are computed on first use.
 
     Args:
         key: its dress and name.
@@ -54,7 +54,7 @@ class Network:
         self.basic = _basic_nodes(self.model)
 
     def judged(self, model: onnx.ModelProto, ledger: Ledger) -> str:
-        """Whether a model gives the same numbers: `right`, or what differs."""
+        """Whether a model gives the same numbers: `right`, or the difference."""
         key = f"{self.key} {digest(model.SerializeToString(deterministic=True))}"
         return str(ledger.find(key) or ledger.keep(key, self._compared(model)))
 
@@ -67,27 +67,27 @@ class Network:
 
 
 def _basic_nodes(model: onnx.ModelProto) -> int:
-    """How many nodes the level `basic` leaves."""
+    """The number of nodes that the level `basic` leaves."""
     return len(graphopt.optimize(model, level="basic").graph.node)
 
 
 def same_graph(one: onnx.ModelProto, two: onnx.ModelProto) -> bool:
     """Whether two models have the same nodes, in order: names, operands, attributes.
 
-    Constants count by their contents, wherever they are stated. An attribute that is stated at its default says what
-    one that is left out says, and so does `allowzero` where no size is 0.
+    Constants are compared by contents, wherever they are stored. An attribute stated with its default equals one that
+    is left out, and so does `allowzero` if no size is 0.
     """
     return graph_lines(one) == graph_lines(two)
 
 
 def _same_operators(one: onnx.ModelProto, two: onnx.ModelProto) -> bool:
-    """Whether two models have equally many of each operator, but for constants."""
+    """Whether two models have the same number of each operator, except constants."""
     counted = [Counter(n.op_type for n in each.graph.node if n.op_type != "Constant") for each in (one, two)]
     return counted[0] == counted[1]
 
 
 def graph_lines(model: onnx.ModelProto) -> list[str]:
-    """What tells each node of the main graph but constants."""
+    """A text for each node of the main graph, except constants, by which graphs are compared."""
     opset = opset_of(model)
     known = {tensor.name: _contents(tensor) for tensor in model.graph.initializer}
     for node in model.graph.node:
@@ -139,7 +139,7 @@ def row_of(network: Network, opset: int, ledger: Ledger) -> dict[str, Any]:
 
 
 def run(keys: Iterable[str] | None, opsets: Iterable[int] | None) -> list[dict[str, Any]]:
-    """Judge networks, the chosen ones or all, in an order that a run cut short is a sample of."""
+    """Judge all networks or the chosen ones, in a random order, so that an interrupted run is a sample."""
     ledger = Ledger("networks")
     chosen = list(keys or names())
     random.Random(18).shuffle(chosen)
@@ -175,14 +175,14 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
 
 
 def write(rows: Iterable[dict[str, Any]]) -> None:
-    """Put the table into docs/convert.md, between the lines that say so."""
+    """Put the table into docs/convert.md, between the marker lines."""
     page = DOCS / "convert.md"
     head, mark, rest = page.read_text().partition(MARK)
     page.write_text(f"{head}{mark}\n\n{table(rows)}\n\n{END}{rest.partition(END)[2]}")
 
 
 def exported_twice() -> Iterator[tuple[str, str]]:
-    """Networks that the zoo has as exports at two opsets: the older one, and the other."""
+    """Networks that the zoo has as exports at two opsets: the older export, and the newer one."""
     known = names()
     for older in known:
         newer = older.partition("_opset")[0]
@@ -191,7 +191,7 @@ def exported_twice() -> Iterator[tuple[str, str]]:
 
 
 def raised_exports() -> Iterator[dict[str, Any]]:
-    """How many nodes `basic` leaves of an export brought to the opset of a newer one, and of the newer one."""
+    """The nodes that `basic` leaves in an export converted to the opset of a newer one, and in the newer one."""
     for older, newer in exported_twice():
         old, new = load_skeleton(older), load_skeleton(newer)
         opset = opset_of(new)
@@ -200,7 +200,7 @@ def raised_exports() -> Iterator[dict[str, Any]]:
 
 
 def counts(rows: Iterable[dict[str, Any]]) -> Counter[str]:
-    """How many conversions were right there, right back, and back to the same graph."""
+    """The number of conversions that were right there, right back, and back to the same graph."""
     found: Counter[str] = Counter()
     for row in rows:
         found["conversions"] += 1
@@ -214,7 +214,7 @@ def counts(rows: Iterable[dict[str, Any]]) -> Counter[str]:
 
 
 def raised(keys: Iterable[str], opsets: Iterable[int], level: str) -> Iterator[dict[str, Any]]:
-    """How many nodes a level leaves of networks of opset 13 as they are, and brought to newer opsets first."""
+    """The nodes that a level leaves in networks of opset 13 as they are, and converted to newer opsets first."""
     for key in keys:
         low = convert_source(load_skeleton(key), 13).model.flush()
         counted = {opset: len(graphopt.optimize(low, level=level, opset=opset).graph.node) for opset in (13, *opsets)}

@@ -1,4 +1,4 @@
-"""Another converter in a process of its own, since it may end that: `python -m benchmarks.conversion_peer TOOL`."""
+"""Another converter in a separate process, which it may crash: `python -m benchmarks.conversion_peer TOOL`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PATIENCE = 60.0
 
 
 class PeerError(Exception):
-    """The converter said that it cannot."""
+    """The converter reported that it cannot convert."""
 
 
 class PeerCrashError(Exception):
@@ -38,7 +38,7 @@ class Peer:
 
         Raises:
             PeerError: it cannot.
-            PeerCrashError: it broke.
+            PeerCrashError: it crashed.
         """
         if self._child is None or self._child.poll() is not None:
             command = [sys.executable, "-m", "benchmarks.conversion_peer", self.tool]
@@ -92,7 +92,7 @@ def _convert(tool: str, model: onnx.ModelProto, target: int) -> onnx.ModelProto:
     import onnx_ir
     from onnxscript import version_converter as other
 
-    view = onnx_ir.from_proto(model)  # a proto is read, and what becomes of it is not written back
+    view = onnx_ir.from_proto(model)  # a proto is only read, and the result is not written back to it
     other.convert_version(view, target, fallback=False)
     return onnx_ir.to_proto(view)
 
@@ -101,7 +101,7 @@ def main(tool: str) -> None:
     """Answer requests until the input ends."""
     warnings.simplefilter("ignore")
     source, answers = sys.stdin.buffer, sys.stdout.buffer
-    sys.stdout = sys.stderr  # what the converter prints is no answer
+    sys.stdout = sys.stderr  # output printed by the converter is not an answer
     while head := source.read(16):
         target, length = struct.unpack("<qq", head)
         model = onnx.ModelProto.FromString(source.read(length))

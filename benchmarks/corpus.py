@@ -1,4 +1,4 @@
-"""What an audit of many models costs: small models by the thousand, on Dask and without, and a store of 100,000."""
+"""The cost of an audit of many models: thousands of small models, with and without Dask, and a store of 100,000."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ COUNTING = CorpusSettings(timed=False, seconds=30.0)
 _LARGEST = 1 << 18
 _WINDOW = 6
 _MOST_ELEMENTS = 1 << 16
-"""Of an input or output: a window of a large image runs for seconds without the runtime's optimizations."""
+"""Of an input or output: a subgraph on a large image runs for seconds without the runtime's optimizations."""
 _IN_FLIGHT = 300
 
 
 def small_models(folder: Path, count: int) -> int:
-    """Write small models: golden cases, generated ones, and windows of the skeletons in turn; how many there are."""
+    """Write small models: golden cases, generated ones, and parts of the skeletons in turn; returns their number."""
     folder.mkdir(parents=True, exist_ok=True)
     made = len(list(folder.glob("*.onnx")))
     for number, model in enumerate(_models()):
@@ -56,7 +56,7 @@ def small_models(folder: Path, count: int) -> int:
 
 
 def _models() -> Iterator[onnx.ModelProto]:
-    """One of each source, then another, so that any number of them is a mixture."""
+    """One model of each source in turn, so that any number of them is a mixture."""
     sources = [_golden(), _generated(), _cut()]
     while sources:
         for source in list(sources):
@@ -88,7 +88,7 @@ def _cut() -> Iterator[onnx.ModelProto]:
 
 
 def _is_small(model: onnx.ModelProto) -> bool:
-    """Whether inputs are few numbers of known shapes: others are searched for inputs that it runs with, for seconds."""
+    """Whether inputs are few numbers of static shapes: for others the search for valid inputs takes seconds."""
     floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16)
     return all(each.type.tensor_type.elem_type in floats for each in model.graph.input) and all(
         0 < math.prod(dim.dim_value for dim in each.type.tensor_type.shape.dim) <= _MOST_ELEMENTS
@@ -110,14 +110,14 @@ def _windows(proto: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
 
 @dataclass(slots=True)
 class Load:
-    """What a run needed.
+    """The resources that a run used.
 
     Attributes:
-        seconds: by the clock.
-        cpu: of all processes that ended.
-        part: how far the run is.
-        steps: at every eighth of the run: the part, and up to then the clock, processor seconds of the whole family,
-            resident bytes of this process and of the family.
+        seconds: wall-clock time.
+        cpu: CPU time of all processes that ended.
+        part: the finished part of the run.
+        steps: at each eighth of the run: the part, the wall-clock and CPU time of all processes so far, resident bytes
+            of this process and of all.
     """
 
     seconds: float = 0.0
@@ -126,7 +126,7 @@ class Load:
     steps: list[tuple[float, float, float, int, int]] = field(default_factory=list)
 
     def progress(self, what: str, part: float) -> None:
-        """How far the run is, as it tells."""
+        """Record the progress that the run reports."""
         self.part = part
 
     def __str__(self) -> str:
@@ -141,7 +141,7 @@ class Load:
 
 @contextmanager
 def watched(steps: int = 8) -> Iterator[Load]:
-    """Measure a run, and how it goes on."""
+    """Measure a run and its progress."""
     load, stop = Load(), threading.Event()
     me = psutil.Process()
     used: dict[int, float] = {}
@@ -178,7 +178,7 @@ def _cpu() -> float:
 
 
 def scale(folder: Path, counts: list[int], jobs: int, *, pool: bool = False) -> None:
-    """Audit more and more of the models, each time from nothing; then one percent more."""
+    """Audit growing numbers of the models, each time from an empty store; then one percent more."""
     engine: Callable[[], Engine] = (lambda: WorkerPool(jobs)) if pool else (lambda: Fleet(jobs))
     small_models(folder, max(counts))
     files = sorted(map(str, folder.glob("*.onnx")))
@@ -204,7 +204,7 @@ def scale(folder: Path, counts: list[int], jobs: int, *, pool: bool = False) -> 
 
 
 def _others(folder: Path, count: int) -> list[str]:
-    """Models that differ from those there are, by a number in their metadata."""
+    """Models that differ from the existing ones by a number in their metadata."""
     place = folder / "more"
     place.mkdir(exist_ok=True)
     made = []
@@ -220,14 +220,14 @@ def _others(folder: Path, count: int) -> list[str]:
 
 
 def nothing(reference: Any, record: Record) -> Record:
-    """A task that takes no time and returns what a real one does."""
+    """A task that takes no time and returns the record of a real one."""
     return replace(record, model=reference)
 
 
 def overhead(store: Path, count: int, jobs: int) -> None:
-    """What handing a task out and getting its record back cost, without the task.
+    """The cost of submitting a task and receiving its record, without the task.
 
-    Dask's scheduler runs in this process: its time bounds how many tasks a second are handed out.
+    Dask's scheduler runs in this process: its time limits the number of tasks per second.
     """
     with Store(store) as opened:
         record = next(each for each in opened.records(campaign_of(opened)) if each.audit is not None)
@@ -281,7 +281,7 @@ def _real() -> list[Record]:
 
 
 def replayed(reference: Reference, settings: CorpusSettings, disk: int | None = None) -> Record:
-    """A task that takes no time: a record of a real model under this one's name."""
+    """A task that takes no time: returns a real model's record under the name of this one."""
     real = _real()
     record = real[int(reference.digest[:8], 16) % len(real)]
     return replace(record, model=reference.digest, name=reference.name, versions="")
@@ -290,8 +290,8 @@ def replayed(reference: Reference, settings: CorpusSettings, disk: int | None = 
 def rehearse(store: Path, folder: Path, count: int, jobs: int, *, pool: bool = False) -> None:
     """A whole run of very many models whose audits take no time: names, digests, tasks, records, all on this machine.
 
-    The scheduler of Dask is a process of its own, so that its time and memory are known apart. Each worker has threads
-    for as many tasks as a larger fleet would have under way.
+    Dask's scheduler is a separate process, so that its time and memory are known separately. Each worker has threads
+    for as many tasks as a larger fleet would have in progress.
     """
     files = folder / "tiny"
     for number in range(count):
@@ -320,7 +320,7 @@ def rehearse(store: Path, folder: Path, count: int, jobs: int, *, pool: bool = F
         for _ in range(jobs)
     ]
     try:
-        time.sleep(5.0)  # before that nobody listens
+        time.sleep(5.0)  # the scheduler is not listening earlier
         apart = {"scheduler": scheduler.pid, **{f"worker {n}": each.pid for n, each in enumerate(workers)}}
         _rehearsed(files, target, lambda: Fleet(scheduler=address), apart)
     finally:

@@ -1,6 +1,6 @@
-"""Counts of what the code says more than once, or at length, each with a bound: what is lower is kept lower.
+"""Counts of repeated or long code, each with a bound; an improved count must stay improved.
 
-`python -m benchmarks counts` prints them; `--places guards` says where one is. A test holds them to their bounds.
+`python -m benchmarks counts` prints them; `--places guards` lists the places of one. A test checks the bounds.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Sources:
     """The files of the engine and of the pass library, by their paths below the root.
 
     Attributes:
-        texts: what is in them.
-        trees: the same, parsed.
+        texts: their contents.
+        trees: their syntax trees.
     """
 
     def __init__(self, root: Path = ROOT) -> None:
@@ -37,7 +37,7 @@ class Sources:
             yield from ((name, node) for node in ast.walk(tree) if isinstance(node, kinds))
 
     def calls(self, *names: str) -> Places:
-        """Where functions are called, by how they are written there."""
+        """Calls of functions, by their spelling in the source."""
         found = ((file, node) for file, node in self.nodes(ast.Call) if isinstance(node, ast.Call))
         return [f"{file}:{node.lineno}" for file, node in found if ast.unparse(node.func) in names]
 
@@ -56,7 +56,7 @@ def _mismatches(sources: Sources) -> Places:
 
 
 def _long_functions(sources: Sources) -> Places:
-    """Those whose body is long; what the parameters are, and mean, is no part of it."""
+    """Functions with a long body; parameters and their documentation do not count."""
     found = []
     for file, node in sources.nodes(ast.FunctionDef, ast.AsyncFunctionDef):
         assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -72,7 +72,7 @@ def _long_files(sources: Sources) -> Places:
 
 
 def _alike(sources: Sources) -> Places:
-    """Public classes of one name in several modules."""
+    """Public classes with the same name in several modules."""
     places: dict[str, Places] = defaultdict(list)
     for name, tree in sources.trees.items():
         for node in tree.body:
@@ -86,7 +86,7 @@ def _vague_modules(sources: Sources) -> Places:
 
 
 def _circles(sources: Sources) -> Places:
-    """The first circle of imports that are made when a module is imported."""
+    """The first cycle among imports at module level."""
     modules = {name.partition("/")[2].removesuffix(".py").removesuffix("/__init__").replace("/", "."): tree
                for name, tree in sources.trees.items()}  # fmt: skip
     needs: dict[str, set[str]] = {}
@@ -120,14 +120,14 @@ def _lines(sources: Sources) -> Places:
 
 @dataclass(frozen=True)
 class Count:
-    """Something that is counted.
+    """A counted property.
 
     Attributes:
-        what: what it is.
-        find: where they are.
-        most: how many there may be.
-        least: how many there have to be.
-        passes: for how many passes on average that is; 0 for all.
+        what: its description.
+        find: finds the places.
+        most: the upper bound.
+        least: the lower bound.
+        passes: the number of passes that the bounds refer to on average; 0 for all.
     """
 
     what: str
@@ -137,7 +137,7 @@ class Count:
     passes: int = 0
 
     def of(self, sources: Sources) -> int:
-        """How many there are."""
+        """The count."""
         found = len(self.find(sources))
         return found * self.passes // len(_own()) if self.passes else found
 
@@ -159,11 +159,11 @@ COUNTS = {
     "sessions": Count("places that make a session of the runtime", lambda s: s.calls("ort.InferenceSession"), 1),
     "writes": Count("places that put a file in another's place", lambda s: s.calls("os.replace", "os.rename"), 1),
 }  # fmt: skip
-"""What is counted."""
+"""The counts."""
 
 
 def show(places: str | None = None) -> None:
-    """Print all counts with their bounds, the lines by family, or where one is found."""
+    """Print all counts with their bounds, the lines by family, or the places of one count."""
     sources = Sources()
     if places is not None:
         print("\n".join(COUNTS[places].find(sources)))

@@ -1,8 +1,8 @@
 """Networks that are slow only because of denormal weights, before and after: counts, the bound, and times.
 
 `field report` is the MobileNetV2 of docs/field-reports.md. `generated` is a chain of convolutions with batch
-normalization whose scales have all magnitudes from 1 to the smallest denormal number, some multiplied back later:
-none of its weights is denormal as it comes, folding makes them so.
+normalization whose scales have all magnitudes from 1 to the smallest denormal, some compensated later: none of its
+own weights is denormal, folding makes them so.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DEAD, WEIGHTS = "eliminate_dead_channels", "eliminate_negligible_weights"
 STAGES: dict[str, Sequence[str] | None] = {
     "as it came": None, "basic without both passes": (WEIGHTS, DEAD), "basic, channels kept": (DEAD,), "basic": (),
 }  # fmt: skip
-"""What of `basic` is left out; None where nothing is done."""
+"""The skipped passes of `basic`; None for the original model."""
 
 
 def field_report() -> onnx.ModelProto:
@@ -42,13 +42,13 @@ def field_report() -> onnx.ModelProto:
 
 
 def generated(seed: int = 0, depth: int = 8, channels: int = 64, size: int = 56) -> onnx.ModelProto:
-    """A network whose own weights are normal numbers and whose folded ones are not.
+    """A network whose own weights are normal and whose folded weights include denormals.
 
     Args:
-        seed: of the weights.
-        depth: convolutions.
-        channels: of each.
-        size: of the image.
+        seed: seed of the weights.
+        depth: number of convolutions.
+        channels: channels of each.
+        size: size of the image.
     """
     rng = np.random.default_rng(seed)
     nodes: list[onnx.NodeProto] = []
@@ -84,24 +84,24 @@ NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {"field report": field_repo
 
 
 def denormals(model: onnx.ModelProto) -> int:
-    """How many weights are denormal: elements of initializers with several axes; a bias is not multiplied."""
+    """The number of denormal weights: elements of initializers with several axes; a bias is not multiplied."""
     arrays = [numpy_helper.to_array(tensor) for tensor in model.graph.initializer if len(tensor.dims) > 1]
     floats = [array for array in arrays if array.dtype in (np.float32, np.float64)]
     return sum(int(((array != 0) & (np.abs(array) < np.finfo(array.dtype).tiny)).sum()) for array in floats)
 
 
 def parameters(model: onnx.ModelProto) -> int:
-    """How many elements all initializers have."""
+    """The number of elements of all initializers."""
     return sum(int(np.prod(tensor.dims)) for tensor in model.graph.initializer)
 
 
 def removed(model: onnx.ModelProto) -> int:
-    """How many channels a model says were removed."""
+    """The number of removed channels, by the model's metadata."""
     return sum(int(entry.value) for entry in model.metadata_props if entry.key == "graphopt.removed_channels")
 
 
 def stages(model: onnx.ModelProto) -> dict[str, Result | None]:
-    """The results of all stages; None for the model as it came."""
+    """The results of all stages; None for the original model."""
     return {
         name: None if skip is None else PassManager("basic", skip=list(skip)).run(model)
         for name, skip in STAGES.items()
@@ -109,7 +109,7 @@ def stages(model: onnx.ModelProto) -> dict[str, Result | None]:
 
 
 def bound(result: Result) -> float:
-    """By how much any output of an operator changes at most, for activations of magnitude 1."""
+    """The largest change of any operator's output, for activations of magnitude 1."""
     return max((event.bound for event in result.events if event.zeroed), default=0.0)
 
 
@@ -129,11 +129,11 @@ def _sessions(models: dict[str, onnx.ModelProto]) -> dict[tuple[str, str], Any]:
 
 
 def times(models: dict[str, onnx.ModelProto], seconds: float) -> dict[tuple[str, str], list[float]]:
-    """Milliseconds of runs, one of each model after the other, so that a busy machine is so for all.
+    """Milliseconds of runs, which alternate between the models, so that a busy machine affects all alike.
 
     Args:
-        models: what to run.
-        seconds: after how many to stop.
+        models: the models to run.
+        seconds: the duration.
     """
     sessions = _sessions(models)
     taken: dict[tuple[str, str], list[float]] = {key: [] for key in sessions}
@@ -153,8 +153,8 @@ def run(names: Sequence[str] | None, seconds: float) -> str:
     """The report as Markdown.
 
     Args:
-        names: networks of `NETWORKS`; all when none is given.
-        seconds: for timing each.
+        names: networks of `NETWORKS`; all if none is given.
+        seconds: seconds of timing for each.
     """
     here = machine()
     lines = [f"{here['processor']}, one thread; least and median of runs in turn, milliseconds", ""]

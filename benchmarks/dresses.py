@@ -1,8 +1,8 @@
-"""One network in three dresses: how far apart its exports are after each optimizer, in nodes and in run time.
+"""One network in three dresses: the differences of its exports after each optimizer, in nodes and in run time.
 
-A network reaches users by different exporters. After graphopt at level `basic` its exports should be one graph: this
-counts the nodes that each optimizer leaves of each export, and times graphopt's results under ORT_ENABLE_ALL, side by
-side. Peers are measured once and kept with the versions they had; `--fresh` measures them again.
+A network reaches users through different exporters. After graphopt at level `basic` its exports should be one graph:
+this counts the nodes that each optimizer leaves of each export, and times graphopt's results under ORT_ENABLE_ALL.
+Peers are measured once and stored with their versions; `--fresh` measures them again.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from benchmarks.zoo import DRESSES
 
 OURS = "graphopt_basic"
 PEERS = ("onnxsim", "onnxslim", "onnxscript")
-"""The optimizers that write standard operators, as graphopt does at level `basic`."""
+"""The optimizers that write standard operators, like graphopt at level `basic`."""
 
 CLOSE = 0.05
-"""Exports whose node counts differ by no more are called alike."""
+"""Exports whose node counts differ by at most this fraction count as alike."""
 
 
 def architectures() -> dict[str, list[str]]:
-    """Each network that has an export in every dress, with the keys of these."""
+    """Each network that has an export in every dress, with the keys of its exports."""
     known = set(names())
     found: dict[str, list[str]] = {}
     for key in known:
@@ -40,7 +40,7 @@ def architectures() -> dict[str, list[str]]:
 
 
 def run(chosen: list[str] | None, *, fresh: bool, seconds: float) -> None:
-    """Count nodes for every network, or the chosen ones, and time them for some seconds each; results are kept."""
+    """Count nodes for all networks or the chosen ones, and time each for `seconds`; results are stored."""
     data: list[dict[str, Any]] = (results.load("dresses") or {"data": []})["data"]
     rows = {row["model"]: row for row in data}
     for name, keys in architectures().items():
@@ -56,7 +56,7 @@ def run(chosen: list[str] | None, *, fresh: bool, seconds: float) -> None:
 
 
 def nodes_left(key: str) -> int:
-    """How many nodes graphopt leaves of the export called `dress/name`, at level `basic`."""
+    """The nodes that graphopt leaves of the export `dress/name`, at level `basic`."""
     import graphopt
 
     with tempfile.TemporaryDirectory() as folder:
@@ -66,7 +66,7 @@ def nodes_left(key: str) -> int:
 
 
 def _counts(key: str, known: dict[str, Any]) -> dict[str, Any]:
-    """Nodes as exported and after each optimizer; None where one fails. What is known of peers is not measured."""
+    """Nodes as exported and after each optimizer; None for one that fails. Known counts of peers are reused."""
     counts = {**known, OURS: nodes_left(key)}
     missing = [peer for peer in PEERS if peer not in counts]
     if missing or "raw" not in counts:
@@ -80,10 +80,10 @@ def _counts(key: str, known: dict[str, Any]) -> dict[str, Any]:
 
 
 def _times(keys: list[str], seconds: float) -> dict[str, float]:
-    """What a run of each export takes after graphopt, under ORT_ENABLE_ALL: the best time of every kernel, added up.
+    """The run time of each export after graphopt, under ORT_ENABLE_ALL: the sum of the best times of all kernels.
 
-    Runs are interleaved. Kernels are timed one by one, since the best time of a whole run is out of reach where other
-    programs share the machine.
+    Runs are interleaved. Kernels are timed separately, since no whole run reaches its best time while other programs
+    share the machine.
     """
     import graphopt
 
@@ -104,7 +104,7 @@ def _times(keys: list[str], seconds: float) -> dict[str, float]:
 
 
 def _best_kernels(profile: Path) -> float:
-    """Milliseconds of all kernels of a profile, each in its best run."""
+    """The sum of the milliseconds of all kernels of a profile, each in its best run."""
     best: dict[str, int] = {}
     for event in json.loads(profile.read_text()):
         if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
@@ -125,19 +125,19 @@ def _session(model: Any, prefix: Path) -> Any:
 
 
 def spread(row: dict[str, Any], tool: str = OURS) -> float | None:
-    """How many times more nodes than the smallest export the largest has after a tool, less 1; None if it fails."""
+    """Nodes of the largest export / nodes of the smallest - 1, after a tool; None if it fails."""
     counts = [counts[tool] for counts in row["nodes"].values()]
     return None if None in counts else max(counts) / min(counts) - 1
 
 
 def slowest(row: dict[str, Any]) -> float | None:
-    """How much slower than the fastest export the slowest is, less 1; None when not timed."""
+    """Time of the slowest export / time of the fastest - 1; None if not timed."""
     times = row.get("ms", {}).values()
     return max(times) / min(times) - 1 if times else None
 
 
 def best_peer(counts: dict[str, Any]) -> tuple[int, str] | None:
-    """The fewest nodes that a peer leaves, and which; None if all of them fail."""
+    """The fewest nodes that a peer leaves, and its name; None if all of them fail."""
     return min(((counts[peer], peer) for peer in PEERS if counts[peer] is not None), default=None)
 
 

@@ -1,7 +1,7 @@
 """Export the zoo, one process per model and dress: `python -m benchmarks export`.
 
-Each export is checked: the answers of onnxruntime, with its optimizer off, against those of torch. What cannot be
-exported is written down with its reason in `results/export.json`, never left out in silence.
+Each export is checked: the outputs of onnxruntime, with its optimizer off, against those of torch. Failed exports are
+recorded with the reason in `results/export.json`, never silently left out.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ MODELS = HERE / "models"
 
 
 def model_path(dress: str, name: str) -> Path:
-    """Where an export lives."""
+    """The path of an export."""
     return MODELS / dress / f"{name}.onnx"
 
 
 def record_path(dress: str, name: str) -> Path:
-    """Where the record of one export lives, a failed one's too."""
+    """The path of the record of one export, also of a failed one."""
     return MODELS / dress / f"{name}.json"
 
 
@@ -43,7 +43,7 @@ def exported(dress: str | None = None) -> Iterator[tuple[str, str, Path]]:
 
 
 def export_all(names: list[str] | None, dresses: list[str], jobs: int, *, force: bool, limit: float) -> None:
-    """Export what is missing, `jobs` at a time; `limit` seconds each."""
+    """Export the missing models, `jobs` at a time, with `limit` seconds each."""
     todo = []
     for entry in select(names):
         wanted = [dress for dress in dresses if dress in entry.dresses]
@@ -77,7 +77,7 @@ def _spawn(dress: str, name: str, limit: float) -> dict[str, Any]:
 
 
 def write_summary() -> None:
-    """Gather the records of all exports into one file that is committed."""
+    """Collect the records of all exports in one file, which is committed."""
     records = []
     for entry in select():
         for dress in entry.dresses:
@@ -93,7 +93,7 @@ def write_summary() -> None:
 
 
 def export_one(entry: Entry, dress: str) -> dict[str, Any]:
-    """Build, export, scrub and check one model; the record of it."""
+    """Build, export, scrub and check one model; returns its record."""
     import onnx
     import torch
 
@@ -149,7 +149,7 @@ def _run_exporter(net: Any, inputs: tuple[Any, ...], entry: Entry, dress: str, p
 
 @contextlib.contextmanager
 def _workaround(entry: Entry) -> Iterator[None]:
-    """Attention by the plain mathematics: the fused CPU kernel has no meaning in an export."""
+    """Use the mathematical attention: the fused CPU kernel cannot be exported."""
     import torch
 
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
@@ -157,7 +157,7 @@ def _workaround(entry: Entry) -> Iterator[None]:
 
 
 def scrub(model: Any) -> None:
-    """Cut the paths of the exporting machine out of what the exporter wrote down."""
+    """Remove the paths of the exporting machine from the exporter's metadata."""
     root, site = str(HERE.parent) + "/", str(Path(sys.prefix)) + "/"
     for graph in (model.graph, *model.functions):
         for node in graph.node:

@@ -1,4 +1,4 @@
-"""Layers as torch's exporter writes them, for networks that are generated with random weights."""
+"""Layers as torch's exporter writes them, for generated networks with random weights."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from benchmarks.synthetic import Builder, Dims
 
 Shape = Sequence[int | str]
-"""Sizes of a view: a number, or the name of a value that holds one size."""
+"""Sizes of a view: a number, or the name of a value that holds one."""
 
 
 class Exported(Builder):
-    """A model that is written layer by layer, with what the exporter makes of each."""
+    """A model written layer by layer, in the exporter's form of each."""
 
     def __init__(self, opset: int = 17) -> None:
         super().__init__(opset)
         self.graph.name = "main_graph"
 
     def operand(self, name: str, dims: Dims, kind: int = TensorProto.FLOAT) -> str:
-        """An input of any type; its name."""
+        """An input of any type; returns its name."""
         self.input(name, dims)
         self.graph.input[-1].type.tensor_type.elem_type = kind
         return name
 
     def number(self, value: float) -> str:
-        """A number of float32."""
+        """A float32 scalar."""
         return self.weight(value, share=True)
 
     def sizes(self, *values: int) -> str:
@@ -37,7 +37,7 @@ class Exported(Builder):
         return self.weight(list(values), share=True)
 
     def index(self, value: int) -> str:
-        """A constant integer without axes, as the index of one thing."""
+        """A constant integer of rank 0, as an index."""
         name = f"i{value}".replace("-", "_")
         if name not in self._cache.values():
             self.graph.initializer.append(numpy_helper.from_array(np.array(value, np.int64), name))
@@ -45,32 +45,32 @@ class Exported(Builder):
         return name
 
     def node(self, op: str, *inputs: str, **attributes: Any) -> str:
-        """Append a node; texts are attributes, too."""
+        """Append a node, whose attributes may be strings."""
         texts = {name: value for name, value in attributes.items() if isinstance(value, str)}
         out = super().node(op, *inputs, **{name: each for name, each in attributes.items() if name not in texts})
         self.nodes[-1].attribute.extend(helper.make_attribute(name, value) for name, value in texts.items())
         return out
 
     def nodes_of(self, op: str, count: int, *inputs: str, **attributes: Any) -> list[str]:
-        """Append a node of several outputs."""
+        """Append a node with several outputs."""
         first = self.node(op, *inputs, **attributes)
         node: NodeProto = self.nodes[-1]
         node.output.extend(f"{first}_{at}" for at in range(1, count))
         return list(node.output)
 
     def kernel(self, out: int, *shape: int) -> str:
-        """A weight that keeps the spread of what it is applied to."""
+        """A weight that preserves the variance of its operand."""
         return self.noise(out, *shape, scale=1 / sqrt(prod(shape)))
 
     def linear(self, x: str, before: int, after: int, *, bias: bool = True) -> str:
-        """`nn.Linear` on three axes."""
+        """`nn.Linear` on an operand of rank 3."""
         product = self.node("MatMul", x, self.noise(before, after, scale=before**-0.5))
         return self.node("Add", self.noise(after, scale=0.1), product) if bias else product
 
     def conv(
         self, x: str, before: int, after: int, kernel: Sequence[int], *, bias: bool = True, **settings: Any
     ) -> str:
-        """A convolution, by default as large as its operand."""
+        """A convolution, by default with an output of the operand's size."""
         group, dilations = settings.get("group", 1), settings.get("dilations", (1,) * len(kernel))
         half = [(size - 1) * dilation // 2 for size, dilation in zip(kernel, dilations, strict=True)]
         given: dict[str, Any] = {
@@ -81,7 +81,7 @@ class Exported(Builder):
         return self.node("Conv", x, *weights, **given)
 
     def upsampled(self, x: str, before: int, after: int, kernel: Sequence[int], stride: int) -> str:
-        """A transposed convolution that makes its operand larger by the stride."""
+        """A transposed convolution that enlarges its operand by the stride."""
         rank, pad = len(kernel), (kernel[0] - stride) // 2
         weight = self.noise(before, after, *kernel, scale=(before * prod(kernel) / stride**rank) ** -0.5)
         return self.node(
@@ -90,13 +90,13 @@ class Exported(Builder):
         )  # fmt: skip
 
     def view(self, x: str, *shape: int | str) -> str:
-        """`view`: a constant shape, or one that is put together of sizes."""
+        """`view`: with a constant shape, or one concatenated from sizes."""
         if all(isinstance(size, int) for size in shape):
             return self.node("Reshape", x, self.sizes(*(size for size in shape if isinstance(size, int))))
         return self.node("Reshape", x, self.together(shape))
 
     def together(self, shape: Shape) -> str:
-        """The vector of some sizes."""
+        """The vector of given sizes."""
         parts = [
             self.sizes(size) if isinstance(size, int) else self.node("Unsqueeze", size, self.sizes(0)) for size in shape
         ]
@@ -137,7 +137,7 @@ class Exported(Builder):
         return self.node("Mul", self.about_one(width), self.node("Mul", x, self.node("Div", self.number(1.0), root)))
 
     def group_norm(self, x: str, dims: tuple[int, ...], groups: int) -> str:
-        """`nn.GroupNorm` before opset 21."""
+        """`nn.GroupNorm` as exported before opset 21."""
         parted = self.node("Reshape", x, self.sizes(0, groups, -1))
         ones, zeros = self.weight(np.ones(groups)), self.weight(np.zeros(groups))
         normal = self.node(
@@ -152,7 +152,7 @@ class Exported(Builder):
         return self.weight(1 + 0.1 * self.random.standard_normal(shape, np.float32))
 
     def attention(self, q: str, k: str, v: str, width: int, mask: str = "") -> str:
-        """`scaled_dot_product_attention` of heads that lie in the second axis."""
+        """`scaled_dot_product_attention` with heads in the second axis."""
         root = self.number(width**-0.25)
         scores = self.node("MatMul", self.node("Mul", q, root), self.node("Mul", self.turned(k, 0, 1, 3, 2), root))
         if mask:

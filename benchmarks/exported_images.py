@@ -1,4 +1,4 @@
-"""Networks of images that the skeletons do not have, with random weights: for figures, and small for tests."""
+"""Image networks that the skeletons lack, with random weights: large for measurements, small for tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Network = tuple[onnx.ModelProto, Feed]
 
 
 def diffusion(*, small: bool = False) -> Network:
-    """A U-Net of latent diffusion: residual blocks with the time added, attention to the image and to a text."""
+    """A U-Net of latent diffusion: residual blocks with a time embedding, self-attention and attention to a text."""
     side, width, context, words = (8, 32, 16, 5) if small else (32, 128, 256, 77)
     return _Diffusion(side, width, context, words, groups=8 if small else 32).network()
 
@@ -101,7 +101,7 @@ class _Diffusion:
 
 
 def vision(*, small: bool = False) -> Network:
-    """A vision transformer for images of any size, whose embeddings of positions are interpolated by a cubic resize."""
+    """A vision transformer for images of any size, whose position embeddings are interpolated by a cubic resize."""
     grid, width, depth, side = (5, 32, 1, 42) if small else (37, 384, 3, 224)
     b, patch, heads = Exported(), 14, width // 16 if small else width // 64
     x = b.input("pixel_values", (1, 3, "height", "width"))
@@ -128,7 +128,7 @@ def vision(*, small: bool = False) -> Network:
 
 
 def _transformer(b: Exported, x: str, width: int, heads: int) -> str:
-    """A block of a transformer with scales of layers."""
+    """A transformer block with layer scales."""
     normal = b.layer_norm(x, width)
     batch, tokens = b.size(normal, 0), b.size(normal, 1)
     q, k, v = (
@@ -142,7 +142,7 @@ def _transformer(b: Exported, x: str, width: int, heads: int) -> str:
 
 
 def convnext(*, small: bool = False) -> Network:
-    """A ConvNeXt: depthwise convolutions of 7x7, normalizations of channels, pointwise layers on the last axis."""
+    """A ConvNeXt: depthwise 7x7 convolutions, normalizations over channels, pointwise layers on the last axis."""
     widths, depths, side = ((16, 32), (1, 1), 32) if small else ((96, 192, 384), (2, 2, 3), 224)
     b = Exported()
     x = b.conv(b.input("x", (1, 3, side, side)), 3, widths[0], (4, 4), strides=(4, 4), pads=(0, 0, 0, 0))
@@ -161,7 +161,7 @@ def convnext(*, small: bool = False) -> Network:
 
 
 def _channel_norm(b: Exported, x: str, width: int) -> str:
-    """The normalization over channels of ConvNeXt, which is written in Python."""
+    """ConvNeXt's normalization over channels, which is written out in Python."""
     mean = b.node("ReduceMean", x, axes=(1,), keepdims=1)
     apart = b.node("Sub", x, mean)
     variance = b.node("ReduceMean", b.node("Pow", apart, b.number(2.0)), axes=(1,), keepdims=1)
@@ -171,7 +171,7 @@ def _channel_norm(b: Exported, x: str, width: int) -> str:
 
 
 def volumes(*, small: bool = False) -> Network:
-    """A U-Net of volumes: convolutions, normalizations of instances, LeakyRelu, transposed convolutions upwards."""
+    """A U-Net for volumes: convolutions, instance normalizations, LeakyRelu, transposed convolutions upwards."""
     widths, sides = ((8, 16), (8, 8, 8)) if small else ((32, 64, 128), (32, 64, 64))
     b = Exported()
     x, before, kept = b.input("x", (1, 1, *sides)), 1, []
@@ -195,7 +195,7 @@ def _cube(b: Exported, x: str, before: int, after: int, stride: int) -> str:
 
 
 def segmenter(*, small: bool = False) -> Network:
-    """SegFormer's head on a pyramid of tokens: linear layers, linear resizes to one size, classes by pixel."""
+    """SegFormer's head on a pyramid of tokens: linear layers, linear resizes to one size, classes per pixel."""
     side, widths, wide = (8, (8, 16), 16) if small else (64, (32, 64, 160, 256), 256)
     b, levels, feed = Exported(), [], {}
     random = np.random.default_rng(0)

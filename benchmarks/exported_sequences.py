@@ -1,4 +1,4 @@
-"""Networks of sequences that the skeletons do not have, with random weights: a size for figures, and a small one."""
+"""Sequence networks that the skeletons lack, with random weights: large for measurements, small for tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.exported_images import Feed, Network
 
 
 class Decoder:
-    """A decoder in the manner of LLaMA and Qwen with grouped queries, rotary embedding and a cache."""
+    """A decoder like LLaMA and Qwen with grouped-query attention, rotary embedding and a KV cache."""
 
     def __init__(self, *, tokens: int, past: int, small: bool = False, symbolic: bool = False) -> None:
         self.hidden, self.heads, self.groups, self.inner = (64, 4, 2, 96) if small else (896, 14, 2, 4864)
@@ -19,7 +19,7 @@ class Decoder:
         self.b = Exported()
 
     def network(self) -> Network:
-        """The model, whose sizes have names when it is symbolic, and numbers."""
+        """The model, with symbolic dimensions if `symbolic`, else static ones."""
         b, past, tokens = self.b, self.past, self.tokens
         spelled = {size: name if self.symbolic else size for size, name in ((tokens, "tokens"), (past, "past"))}
         whole = "past + tokens" if self.symbolic else past + tokens
@@ -56,7 +56,7 @@ class Decoder:
         return [b.node("Unsqueeze", b.node(op, twice), b.sizes(1)) for op in ("Cos", "Sin")]
 
     def _mask(self, mask: str) -> str:
-        """What is added to scores: nothing, or the least number where the mask or the order of tokens forbids."""
+        """The addend of the scores: nothing, or the least number where the mask or causality forbids attention."""
         b = self.b
         least = float(np.finfo(np.float32).min)
         rows, columns = np.arange(self.tokens)[:, None] + self.past, np.arange(self.past + self.tokens)
@@ -122,12 +122,12 @@ class Decoder:
 
 
 def decoder_step(*, small: bool = False) -> Network:
-    """One token behind a cache of many."""
+    """One token with a long cache."""
     return Decoder(tokens=1, past=12 if small else 2047, small=small).network()
 
 
 def decoder_step_symbolic(*, small: bool = False) -> Network:
-    """The same with sizes that only have names."""
+    """The same with symbolic dimensions."""
     return Decoder(tokens=1, past=12 if small else 2047, small=small, symbolic=True).network()
 
 
@@ -137,7 +137,7 @@ def prefill(*, small: bool = False) -> Network:
 
 
 def experts(*, small: bool = False) -> Network:
-    """A layer of a mixture of experts as Mixtral and Qwen have it: each expert computes the tokens that chose it."""
+    """A mixture-of-experts layer like Mixtral and Qwen: each expert computes the tokens routed to it."""
     tokens, hidden, inner, count = (6, 32, 48, 4) if small else (64, 512, 1024, 8)
     b = Exported()
     x = b.input("hidden_states", (1, tokens, hidden))
@@ -165,7 +165,7 @@ def experts(*, small: bool = False) -> Network:
 
 
 def vocoder(*, small: bool = False) -> Network:
-    """HiFi-GAN: transposed convolutions, each followed by residual blocks of dilated ones with LeakyRelu."""
+    """HiFi-GAN: transposed convolutions, each followed by residual blocks of dilated convolutions with LeakyRelu."""
     frames, width, factors = (8, 16, (2,)) if small else (32, 256, (8, 8, 2))
     b = Exported()
     x = b.conv(b.input("mel", (1, 80, frames)), 80, width, (7,))
@@ -211,7 +211,7 @@ def _snake(b: Exported, x: str, width: int) -> str:
 
 
 def separator(*, small: bool = False) -> Network:
-    """Conv-TasNet: an encoder, dilated depthwise convolutions between global normalizations, masks, a decoder."""
+    """Conv-TasNet: an encoder, dilated depthwise convolutions with global normalizations, masks, a decoder."""
     samples, basis, narrow, wide, repeats, depth = (160, 16, 8, 16, 1, 2) if small else (16000, 512, 128, 512, 1, 8)
     b = Exported()
     x = b.input("mixture", (1, 1, samples))

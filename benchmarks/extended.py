@@ -1,8 +1,8 @@
-"""What a converted model is worth without the runtime's optimizer, against the export with all of it.
+"""The speed of a converted model without the runtime's optimizer, against the export with all its optimizations.
 
 `python -m benchmarks.extended ts/bert ts/resnet18:u8s8pc` measures exports, and quantized forms of them as
 `benchmarks.schemes` makes them.
-Both sessions run in turn in one process, one thread; times are the process's own, so that other programs count less.
+Both sessions alternate in one process, on one thread; times are CPU times, so that other programs count less.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BURST = 0.01
 
 
 def measure(path: Path, converted: Path, feed: dict[str, Any], budget: float) -> tuple[float, float, float, float]:
-    """Milliseconds of both at their best, the median of their ratios, and the largest relative difference."""
+    """The least milliseconds of both, the median of their ratios, and the largest relative difference."""
     variants = (Variant("raw@all", str(path), "all"), Variant("graphopt@none", str(converted), "none"))
     sessions = [open_session(variant, 1) for variant in variants]
     outputs = [session.run(None, feed) for session in sessions]

@@ -1,7 +1,7 @@
-"""Networks in floats, by family: level `all` beside the runtime's best level and OpenVINO.
+"""Float networks, by family: level `all` against the runtime's best level and OpenVINO.
 
-The families are the exporters' skeletons, and those that `benchmarks.architectures` writes, by what they are for.
-`benchmarks.side_by_side` says how times are taken.
+The families are the exporters' skeletons, and those that `benchmarks.architectures` writes, by purpose.
+`benchmarks.side_by_side` describes the timing.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ FAMILIES: dict[str, tuple[str, list[str]]] = {
         [f"{MADE}/{each.__name__}" for each in SEQUENCES],
     ),
 }
-"""What each family is, and its networks."""
+"""The description of each family, and its networks."""
 
 _LARGEST = 400_000_000
-"""Bytes of a network; vgg11's fully connected layers are one product each."""
+"""The largest size of a network, in bytes; vgg11's fully connected layers are a single product each."""
 
 _HEAD = """# Networks by family
 
@@ -66,7 +66,7 @@ refuses it."""
 def run(
     keys: Iterable[str] | None, families: Iterable[str] | None, budget: float, threads: int, *, fresh: bool
 ) -> None:
-    """Measure networks, keep the results as they come, and write the page; what is new stays unless `fresh`."""
+    """Measure networks, store each result at once, and write the page; results of this revision stay unless `fresh`."""
     kept, here = (results.load(KIND) or {"data": []})["data"], results.machine()
     rows = {(row["network"], row["threads"], row.get("processor")): row for row in kept}
     for family in families or FAMILIES:
@@ -77,7 +77,7 @@ def run(
             row: Row = {"network": key, "family": family, "threads": threads}
             try:
                 row |= measure(key, budget, threads)
-            except Exception as error:  # a network that cannot be run: the others are measured all the same
+            except Exception as error:  # a failing network must not prevent the others
                 row["failed"] = str(error)[:300]
             rows[key, threads, here["processor"]] = stamped(row, old, here)
             results.save(KIND, list(rows.values()))
@@ -86,7 +86,7 @@ def run(
 
 
 def measure(key: str, budget: float, threads: int) -> Row:
-    """Milliseconds of one network at their least, and how far our numbers are from those of the network as it is.
+    """The least milliseconds of one network, and the deviation of graphopt's outputs from those of the original.
 
     Raises:
         ValueError: it is too large.
@@ -114,7 +114,7 @@ def _line(row: Row) -> str:
 
 
 def write() -> str:
-    """Build the page from whatever results there are; its path."""
+    """Build the page from the available results; returns its path."""
     kept = results.load(KIND)
     assert kept is not None, "nothing is measured yet"
     rows = [row for row in kept["data"] if "failed" not in row]
@@ -129,7 +129,7 @@ def write() -> str:
 
 
 def _of_place(rows: list[Row], where: str) -> list[str]:
-    """The tables of one processor and number of threads: by family, what is slower than the runtime, all networks."""
+    """The tables for one processor and thread count: by family, networks slower than the runtime, all networks."""
     head = ["family", "networks", "graphopt / runtime", "above 1.01", "greatest", "OpenVINO / runtime"]
     lines = []
     for family, (meaning, _) in FAMILIES.items():

@@ -1,9 +1,9 @@
-"""Where each pass fires: on how many networks, how often, and how many nodes it takes away.
+"""Where each pass fires: on how many networks, how often, and how many nodes it removes.
 
-`python -m benchmarks firing` runs level `all` on every skeleton and on what quantizers and ONNX Runtime's own tool for
-transformers make of some, keeps `results/firing.json` and writes `docs/pass-use.md` from it. What never fires there has
-a golden case with a line `# FROM:` that names who writes such models, does what a pass of a peer does, or was measured
-on single operators (`benchmarks.atlas`).
+`python -m benchmarks firing` runs level `all` on every skeleton and, for some, on the outputs of quantizers and of ONNX
+Runtime's tool for transformers, stores `results/firing.json` and writes `docs/pass-use.md` from it. A pass that never
+fires there has a golden case with a line `# FROM:` that names the producer of such models, does what a pass of a peer
+does, or was measured on single operators (`benchmarks.atlas`).
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ SOURCES = {
     "transformers": "after `onnxruntime.transformers.optimizer`",
     "fast": 'with `numerics="fast"`',
 }
-"""Who wrote the networks, or how they were optimized."""
+"""The producers of the networks, or their optimizers."""
 _QUANTIZED = ("resnet18", "mobilenetv2_100", "mobilenetv3_large_100", "bert", "vit_tiny_patch16_224")
 _SCHEMES = ("u8s8pc", "s8s8", "qop", "dyn", "qat")
 _FAST = ("ts/resnet18", "ts/squeezenet1_1")
 
 Gains = dict[str, list[int]]
-"""Rewrites of each pass, and the nodes that they took away."""
+"""Rewrites of each pass, and the nodes that they removed."""
 
 
 def models() -> Iterator[tuple[str, str, Callable[[], onnx.ModelProto]]]:
-    """(source, name, how to make it) of all models."""
+    """(source, name, builder) of all models."""
     for key in names():
         yield key.partition("/")[0], key, lambda key=key: load_skeleton(key)
     for name in _QUANTIZED:
@@ -72,7 +72,7 @@ def _fused(key: str) -> onnx.ModelProto:
 
 
 def measure(model: onnx.ModelProto, numerics: str) -> Gains:
-    """What each pass does to a model."""
+    """The rewrites and removed nodes of each pass on a model."""
     from graphopt import PassManager
 
     found: Gains = {}
@@ -101,13 +101,13 @@ def run(chosen: list[str] | None) -> str:
 
 
 def write() -> str:
-    """Write the page from the results and the passes that there are; its path."""
+    """Write the page from the results and the existing passes; returns its path."""
     PAGE.write_text(text())
     return str(PAGE)
 
 
 def text() -> str:
-    """The page, from the results and the passes that there are."""
+    """The page, from the results and the existing passes."""
     stored = results.load(KIND) or {"data": {}}
     data: dict[str, dict[str, list[int]]] = {source: stored["data"].get(source, {"": [0, 0, 0]}) for source in SOURCES}
     titles = ("pass", *(f"{source} ({data[source][''][0]})" for source in SOURCES), "rewrites", "nodes", "otherwise")
@@ -138,19 +138,19 @@ def _row(rule: type[Rule], data: dict[str, dict[str, list[int]]]) -> tuple[str, 
 
 
 def reason(rule: type[Rule]) -> str:
-    """Why a pass is there that fires on no network; "" when nothing says it."""
+    """The reason for a pass that fires on no network; "" if none is known."""
     peers = ", ".join(f"{peer}: {theirs}" for peer, theirs in rule.equivalents())
     return origin(rule) or peers or faster(rule.name)
 
 
 def origin(rule: type[Rule]) -> str:
-    """Who writes what a pass looks for, as its golden cases have it; "" when none says it."""
+    """The producers of a pass's pattern, by its golden cases; "" if none states them."""
     origins = [case.head["FROM"] for case in map(Case.read, cases(GOLDEN / rule.name)) if "FROM" in case.head]
     return "; ".join(dict.fromkeys(origins))
 
 
 def faster(name: str) -> str:
-    """What a pass gained on single operators, where it was measured."""
+    """The gain of a pass on single operators, if measured."""
     rows = (results.load("atlas") or {"data": []})["data"]
     ratios = [row["ratio"] for row in rows if name in row.get("passes", ())]
     return f"makes slow kernels up to {max(ratios):.1f} times as fast (atlas.md)" if ratios else ""

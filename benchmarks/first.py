@@ -1,10 +1,10 @@
-"""The first call of each optimizer in a new process, from file to file, imports included: what a user waits for.
+"""The first call of each optimizer in a new process, from file to file, including imports: the time that a user waits.
 
     python -m benchmarks first
 
-Every call is a process of its own, with bytecode compiled beforehand as an installation has it. The optimizers take
-turns on a model, and each stands for its fastest round, by the clock and by the processor's time: the call of its
-library with the imports, and the whole process of its command, from the start of Python to its end.
+Every call is a separate process, with bytecode compiled beforehand as in an installation. The optimizers alternate
+on a model, and the fastest round of each counts, in wall-clock and CPU time: of the library call with the imports, and
+of the whole process of its command, from the start of Python to its end.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _COMMANDS: dict[str, tuple[str, ...]] = {
     "ort_all": ("-c", _SESSION, "ORT_ENABLE_ALL"),
     **{peer: ("-m", peer) for peer in ("onnxoptimizer", "onnxsim", "onnxslim")},
 }
-"""What a user would type after `python`, and the two files: the runtime has no command, so the shortest script."""
+"""The words that a user would type after `python`, and the two files; the runtime has no command: a minimal script."""
 
 
 def run(models: Sequence[str] | None, tools: Sequence[str] | None, rounds: int) -> None:
-    """Measure all tools on all models; results are kept as they come, those of other models too."""
+    """Measure all tools on all models; each result is stored at once, and results of other models are kept."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for folder in ("src", "passes", "benchmarks"):
         compileall.compile_dir(HERE.parent / folder, quiet=1)
@@ -95,7 +95,7 @@ def _model(path: Path, tools: Sequence[str], rounds: int) -> dict[str, dict[str,
 
 
 def _process(tool: str, path: Path, target: Path) -> tuple[float, float]:
-    """Seconds of a command's whole process, by the clock and by the processor's time."""
+    """Seconds of a command's whole process, in wall-clock and CPU time."""
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run([sys.executable, *_COMMANDS[tool], str(path), str(target)], check=True, capture_output=True)
     seconds, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -103,20 +103,20 @@ def _process(tool: str, path: Path, target: Path) -> tuple[float, float]:
 
 
 def told(got: dict[str, Any]) -> str:
-    """A tool's result on a model in a few words."""
+    """A summary of a tool's result on a model."""
     return "failed" if "failed" in got else f"{got['seconds']:.3f} s"
 
 
 def against_base(data: dict[str, dict[str, Any]], tool: str, by: str = "seconds") -> tuple[float, int, int]:
-    """A tool's time by that of the runtime's own optimizer.
+    """The ratio of a tool's time to that of the runtime's own optimizer.
 
     Args:
-        data: what was measured, by model and tool.
+        data: the measurements, by model and tool.
         tool: the tool.
-        by: `seconds` by the clock, or `cpu`; of the whole process, `process` and `process_cpu`.
+        by: `seconds` for wall-clock time, or `cpu`; for the whole process, `process` and `process_cpu`.
 
     Returns:
-        The geometric mean, the number of models on which the tool is faster, and that of all.
+        The geometric mean, the number of models on which the tool is faster, and the number of all models.
     """
     pairs = [(got[tool], got[BASE]) for got in data.values() if tool in got and BASE in got]
     ratios = [one[by] / two[by] for one, two in pairs if by in one and by in two]

@@ -1,7 +1,7 @@
-"""What graphopt costs before it does anything: an installation into an empty environment, an import, a command.
+"""The fixed costs of graphopt: an installation into an empty environment, an import, a command.
 
-`python -m benchmarks footprint` writes `docs/footprint.md`. Commands are timed as processes: the CPU seconds of each,
-interleaved in rounds, the least of them, so that what else the machine does matters little.
+`python -m benchmarks footprint` writes `docs/footprint.md`. Commands are timed as processes: the least CPU seconds of
+interleaved rounds, so that other work on the machine matters little.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PIP = ["-m", "pip", "-q", "--disable-pip-version-check"]
 
 
 def run(rounds: int, *, install: bool = True) -> None:
-    """Measure, keep the figures and write the page; the installation takes minutes and may be left out."""
+    """Measure, store the figures and write the page; the installation takes minutes and may be left out."""
     found = (load("footprint") or {"data": {}})["data"]
     if install:
         found["install"] = _installations()
@@ -45,7 +45,7 @@ def _installations() -> list[dict[str, Any]]:
 
 
 def _installed(name: str, what: str) -> dict[str, Any]:
-    """Packages, size and seconds of an installation into an empty environment, bytecode included."""
+    """Packages, size and seconds of an installation into an empty environment, including bytecode."""
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=False, symlinks=True)
         python = Path(folder, "bin", "python")
@@ -74,7 +74,7 @@ def _starts(rounds: int) -> list[dict[str, Any]]:
             commands[title, "onnxoptimizer"] = ("-m", "onnxoptimizer", model, out)
             commands[title, "onnxslim"] = ("-m", "onnxslim", model, out)
             commands[title, "onnxsim"] = ("-m", "onnxsim", model, out)
-        # With the bytecode that pip writes when it installs, whatever this environment says about writing it.
+        # Use bytecode as pip writes it on installation, whatever this environment's settings.
         cache = {**os.environ, "PYTHONPYCACHEPREFIX": str(Path(folder, "bytecode"))}
         cache.pop("PYTHONDONTWRITEBYTECODE", None)
         for command in commands.values():
@@ -102,7 +102,7 @@ def _python(*words: str, environment: dict[str, str] | None = None) -> float:
 
 
 def write() -> None:
-    """Write the page from the figures that are kept."""
+    """Write the page from the stored figures."""
     kept = load("footprint")
     assert kept is not None
     machine, found = kept["machine"], kept["data"]

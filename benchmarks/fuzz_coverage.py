@@ -1,6 +1,6 @@
 """Branch coverage of the pass library by random models alone: python -m benchmarks.fuzz_coverage SEED MINUTES.
 
-Needs the package `coverage`. Models are judged in processes of this script, which are traced.
+Needs the package `coverage`. Models are judged in traced child processes of this script.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ PACKAGE = "graphopt_passes"
 
 
 _CHUNK = 40
-"""Models of one process: where the runtime ends it, so many are lost."""
+"""Models per process; if the runtime ends it, all of them are lost."""
 _RANDOM = 4
-"""One model of so many is all random; the others begin with golden cases of all passes alike."""
+"""One model in this many is all random; the others begin with golden cases, evenly over all passes."""
 
 
 def main() -> None:
-    """Write totals, what was wrong, and the files with the most branches that were not taken."""
+    """Write totals, faults, and the files with the most branches that were not taken."""
     seed, minutes = sys.argv[1], float(sys.argv[2])
     coverage: Any = importlib.import_module("coverage")
     until, models, faults = time.monotonic() + 60 * minutes, 0, []
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _apart(coverage: Any, data: Path, seed: str, first: int) -> tuple[int, list[str]]:
-    """Judge some models in a process of their own; what was wrong."""
+    """Judge some models in a separate process; returns the faults."""
     told = data.with_name("told.json")
     told.write_text(json.dumps([f"the runtime ended the process between {first} and {first + _CHUNK}"]))
     child = os.fork()
@@ -58,8 +58,8 @@ def _apart(coverage: Any, data: Path, seed: str, first: int) -> tuple[int, list[
 
 
 def run(seed: str, first: int) -> list[str]:
-    """Judge models; what was wrong."""
-    from graphopt.fuzzing.seedlings import golden  # imported while it is traced
+    """Judge models; returns the faults."""
+    from graphopt.fuzzing.seedlings import golden  # imported while traced
     from graphopt.fuzzing.targets import Targets
     from graphopt.fuzzing.working import FuzzSettings, Worker
 

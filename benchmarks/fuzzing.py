@@ -2,10 +2,10 @@
 
 python -m benchmarks.fuzzing run FOLDER --seed SEED --minutes 45   three sessions below the folder, then the tables
 python -m benchmarks.fuzzing write FOLDER...                       the tables from the folders of sessions
-python -m benchmarks.fuzzing keep FOLDER...                        what they counted, and the page of passes from it
+python -m benchmarks.fuzzing keep FOLDER...                        store their counts, and write the page of passes
 
-What `run` is told again goes on where it was. The pages are written between lines of `<!-- ... -->`. Kept sessions are
-in the table of passes, and the session `passes` goes on from what they lack.
+A repeated `run` continues where it stopped. The pages are written between lines of `<!-- ... -->`. Stored sessions are
+in the table of passes, and the session `passes` continues from what they lack.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ SESSIONS: dict[str, tuple[float, dict[str, Any]]] = {
     "levels": (0.06, {"levels": OWN[:4], "explain": True}),
     "field": (0.14, {"levels": (), "peers": PEERS}),
 }
-"""The sessions of a run, in what part of its time, and with what settings."""
+"""The sessions of a run, each with its fraction of the time and its settings."""
 
 
 def main() -> None:
-    """Run the sessions, or write the tables of some."""
+    """Run the sessions, or write the tables of given ones."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("run", "write", "keep"))
     parser.add_argument("folders", nargs="+", type=Path)
@@ -61,11 +61,11 @@ def main() -> None:
 
 
 KEPT = results.RESULTS / "fuzzing"
-"""What sessions counted, each with the revision that it ended at."""
+"""The counts of sessions, each with the revision at its end."""
 
 
 def keep(reports: list[dict[str, Any]]) -> None:
-    """Keep what sessions counted, without their models."""
+    """Store the counts of sessions, without their models."""
     KEPT.mkdir(exist_ok=True)
     here = results.machine()
     for report in reports:
@@ -76,14 +76,14 @@ def keep(reports: list[dict[str, Any]]) -> None:
 
 
 def kept(besides: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The sessions that were kept, and others."""
+    """The stored sessions, and others."""
     seeds = {report["seed"] for report in besides}
     found = [json.loads(path.read_text()) for path in sorted(KEPT.glob("*.json"))]
     return [*(report for report in found if report["seed"] not in seeds), *besides]
 
 
 def run(folder: Path, name: str, given: argparse.Namespace) -> Path:
-    """Run one of the sessions; its folder."""
+    """Run one of the sessions; returns its folder."""
     part, settings = SESSIONS[name]
     place, told = folder / name, time.monotonic()
 
@@ -119,7 +119,7 @@ def write(reports: list[dict[str, Any]]) -> None:
 
 
 def write_passes(besides: list[dict[str, Any]]) -> None:
-    """Put the table of passes into its page, of the sessions that were kept and others."""
+    """Put the table of passes into its page, from the stored sessions and others."""
     page, reports = DOCS / "fuzzing-passes.md", kept(besides)
     page.write_text(_between(page.read_text(), "passes", [*sessions(reports), "", *passes(reports)]))
 
@@ -133,7 +133,7 @@ def _between(text: str, name: str, lines: list[str]) -> str:
 
 
 def sessions(reports: list[dict[str, Any]]) -> list[str]:
-    """Which sessions these are."""
+    """The list of sessions."""
     versions = ", ".join(f"{name} {version}" for name, version in reports[-1]["versions"].items())
     here = results.machine()["revision"]
     lines = [
@@ -176,7 +176,7 @@ def causes(reports: list[dict[str, Any]]) -> list[str]:
 
 
 def operators(reports: list[dict[str, Any]]) -> list[str]:
-    """Operators of the standard in the models, of those that the runtime has a kernel for."""
+    """Standard operators in the models, out of those with a kernel in the runtime."""
     met = Counter()
     for report in reports:
         met.update(report["ops"])
@@ -190,7 +190,7 @@ def operators(reports: list[dict[str, Any]]) -> list[str]:
 
 
 def has_kernel(op: str) -> bool:
-    """Whether the runtime knows a CPU kernel or function for an operator at some opset and first type."""
+    """Whether the runtime has a CPU kernel or function for an operator at some opset and first type."""
     for opset in sorted(set(OPSETS), reverse=True):
         try:
             schema = defs.get_schema(op, opset, "")
@@ -213,20 +213,20 @@ def _loads(schema: defs.OpSchema, opset: int, kind: int) -> bool:
     graph = helper.make_graph([node], "g", infos, outputs)
     try:
         open_session(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10))
-    except Exception as error:  # the exceptions of a native library share no base class
+    except Exception as error:  # a native library's exceptions share no base class
         return "NOT_IMPLEMENTED" not in str(error) and "not implemented" not in str(error).lower() and _typed(error)
     return True
 
 
 def _typed(error: Exception) -> bool:
-    """Whether an objection is about this makeshift node and not about the operator."""
+    """Whether an error is about this makeshift node and not about the operator."""
     return any(
         word in str(error) for word in ("Type Error", "TypeInference", "ShapeInference", "attribute", "Attribute")
     )
 
 
 def reduced(reports: list[dict[str, Any]], count: int = 10) -> list[str]:
-    """Some findings at random: how small they became, in what time, and where the fault is said to be."""
+    """A random sample of findings: their reduced size, the time for it, and the reported cause."""
     found = [each for report in reports for each in report["findings"] if each["model"] and each.get("seconds")]
     chosen = random.Random(0).sample(found, min(count, len(found)))
     lines = [
@@ -241,15 +241,15 @@ def reduced(reports: list[dict[str, Any]], count: int = 10) -> list[str]:
 
 
 _FIRED, _DECLINED = 2000, 200
-"""How often a pass is to have fired, and declined for each reason, before it counts as tried."""
+"""How often a pass must have fired, and declined for each reason, to count as tested."""
 
 
 def passes(reports: list[dict[str, Any]]) -> list[str]:
-    """In how many models each pass of graphopt fired and declined, for how many reasons, and for the rarest of them."""
+    """For each pass of graphopt the models on which it fired and declined, the reasons, and the count of the rarest."""
     fired, forms, reasons = Counter(), Counter(), {}
     for report in reports:
         fired.update(report["fired"])
-        forms |= Counter(report.get("forms", {}))  # the most of one session: another's may be the same
+        forms |= Counter(report.get("forms", {}))  # the maximum over sessions: their forms may overlap
         for name, found in report["declined"].items():
             reasons.setdefault(name, Counter()).update(found)
     names = registry().names()

@@ -1,4 +1,4 @@
-"""Families of graphs of any size, each extreme in one way, and what they cost at one size and at twice that size.
+"""Families of graphs of any size, each extreme in one way, and their cost at one size and at twice that size.
 
 from benchmarks.growth import FAMILIES, build
 model = build("fan-in", 1_000)
@@ -19,7 +19,7 @@ from benchmarks.synthetic import Builder
 from benchmarks.tools import measure
 
 MOST = 2.3
-"""How many times as much twice the size may cost."""
+"""The largest ratio of the cost at twice the size to that at one size."""
 
 
 def _split(b: Builder, x: str, count: int, *, stated: bool = True) -> list[str]:
@@ -31,13 +31,13 @@ def _split(b: Builder, x: str, count: int, *, stated: bool = True) -> list[str]:
 
 
 def _fan_in(b: Builder, count: int) -> None:
-    """Equal nodes that one operator reads: all of them become one."""
+    """Equal nodes with one reader: all of them become one."""
     x = b.input("x", (2, 4))
     b.output(b.node("Sum", *[b.node("Abs", x) for _ in range(count)]), (2, 4))
 
 
 def _fan_out(b: Builder, count: int) -> None:
-    """One value that many read, and one operator that reads all of those."""
+    """One value with many readers, and one operator that reads all of their results."""
     hub = b.node("Relu", b.input("x", (2, 4)))
     b.output(b.node("Sum", *[b.node("Identity", b.node("Mul", hub, b.noise(4))) for _ in range(count)]), (2, 4))
 
@@ -50,7 +50,7 @@ def _diamonds(b: Builder, count: int) -> None:
 
 
 def _chain(op: str, *, constant: bool = False, **attributes: Any) -> Callable[[Builder, int], None]:
-    """A chain of one operator; with two operands, the other one is a constant or comes from a second input."""
+    """A chain of one operator; if it has two operands, the other one is a constant or a second input."""
 
     def make(b: Builder, count: int) -> None:
         x = y = b.input("x", (2, 4))
@@ -74,7 +74,7 @@ def _reshapes(b: Builder, count: int) -> None:
 
 
 def _reshapes_apart(b: Builder, count: int) -> None:
-    """Reshapes to and fro with something between that may be computed in front of them, all of which are one."""
+    """Reshapes there and back with operators in between that may move before them; all reshapes become one."""
     x = b.input("x", (2, 4))
     for number in range(count // 2):
         x = b.node("Reshape", b.node("Tanh", x), b.weight([2, 4] if number % 2 else [8]))
@@ -82,7 +82,7 @@ def _reshapes_apart(b: Builder, count: int) -> None:
 
 
 def _sequence(b: Builder, count: int) -> None:
-    """A list that grows by one element at a time, as a loop that was unrolled writes it."""
+    """A sequence that grows by one element at a time, as in an unrolled loop."""
     x = b.input("x", (2, 4))
     items = b.node("SequenceEmpty")
     for _ in range(count // 2):
@@ -105,7 +105,7 @@ def _products(b: Builder, count: int) -> None:
 
 
 def _head_products(b: Builder, count: int) -> None:
-    """Products of one row behind a convolution, which the blocked layout asks for one by one."""
+    """Products of one row after a convolution, which the blocked layout considers one by one."""
     image = b.node("Relu", b.node("Conv", b.input("x", (1, 16, 4, 4)), b.noise(16, 16, 1, 1), kernel_shape=(1, 1)))
     x = b.node("Flatten", b.node("GlobalAveragePool", image))
     for _ in range(count // 2):
@@ -121,7 +121,7 @@ def _convs(b: Builder, count: int) -> None:
 
 
 def _dense(b: Builder, count: int) -> None:
-    """Parts of a channel axis that are joined with all before, as in dense blocks; twelve layers to a block."""
+    """Slices of a channel axis, each concatenated with all before, as in dense blocks; twelve layers per block."""
     x = b.input("x", (1, 8, 4, 4))
     while len(b.nodes) < count:
         parts = [x]
@@ -138,7 +138,7 @@ def _wide_concat(b: Builder, count: int) -> None:
 
 
 def _between_transposes(b: Builder, count: int) -> None:
-    """Operators that can all be on either side of the two, which cancel each other then."""
+    """Operators that may all move out from between two transposes, which then cancel."""
     x = b.node("Transpose", b.input("x", (2, 3, 4)), perm=[0, 2, 1])
     for number in range(count):
         x = b.node(("Sigmoid", "Tanh")[number % 2], x)
@@ -150,7 +150,7 @@ def _split_to_concat(b: Builder, count: int) -> None:
 
 
 def _equal_parts(b: Builder, count: int) -> None:
-    """The same of parts whose sizes are not stated."""
+    """The same with parts whose sizes are not stated."""
     b.output(b.node("Concat", *_split(b, b.input("x", (count, 4)), count, stated=False), axis=0), (count, 4))
 
 
@@ -160,7 +160,7 @@ def _wide_split(b: Builder, count: int) -> None:
 
 
 def _squeezed_parts(b: Builder, count: int) -> None:
-    """Parts that lose their axis: a `Gather` for each, all in front of one node."""
+    """Parts that lose their axis: a `Gather` for each, all before one node."""
     axis = b.weight([0])
     parts = _split(b, b.input("x", (count, 4)), count, stated=False)
     b.output(b.node("Sum", *[b.node("Squeeze", part, axis) for part in parts]), (4,))
@@ -191,7 +191,7 @@ def _inputs(b: Builder, count: int) -> None:
 
 
 def _initializers(b: Builder, count: int) -> None:
-    """Equal and different initializers, used once each, and as many that nothing reads."""
+    """Equal and different initializers, used once each, and as many without readers."""
     x = b.input("x", (2, 4))
     used = [b.weight(np.full(4, n % 7, np.float32)) for n in range(count)]
     for _ in range(count):
@@ -200,7 +200,7 @@ def _initializers(b: Builder, count: int) -> None:
 
 
 def _constants(b: Builder, count: int) -> None:
-    """Regions that are constant, many of them."""
+    """Many constant regions."""
     x = b.input("x", (2, 4))
     for _ in range(count // 3):
         x = b.node("Add", x, b.node("Tanh", b.node("Add", b.noise(4), b.noise(4))))
@@ -216,7 +216,7 @@ def _dead(b: Builder, count: int) -> None:
 
 
 def _bodies(b: Builder, count: int) -> None:
-    """Branches that read the same outer values."""
+    """Branches that capture the same outer values."""
     x = b.input("x", (2, 4))
     c = b.node("Cast", b.input("c", (1,)), to=TensorProto.BOOL)
     hub = b.node("Relu", x)
@@ -275,14 +275,14 @@ FAMILIES: dict[str, Callable[[Builder, int], None]] = {
 
 
 def build(family: str, count: int) -> ModelProto:
-    """A valid model of the family with about `count` nodes, or as many of what it has many of."""
+    """A valid model of the family with about `count` nodes, or `count` of its characteristic parts."""
     builder = Builder()
     FAMILIES[family](builder, count)
     return builder.finish()
 
 
 def _row(reports: list[dict[str, Any]]) -> dict[str, Any]:
-    """What two measurements come to; the first run of each is left out, it imports what it needs."""
+    """The result of two measurements; the first run of each is left out, since it imports modules."""
     if any("failed" in report for report in reports):
         return {"failed": next(report["failed"] for report in reports if "failed" in report)}
     small, large = (min(report["runs_s"][1:]) for report in reports)
@@ -294,10 +294,10 @@ def _row(reports: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def run(families: Sequence[str] | None, count: int, levels: Sequence[str], repeats: int) -> dict[str, Any]:
-    """Measure each family at `count` and twice that, each in a process of its own.
+    """Measure each family at `count` and twice that, each in a separate process.
 
     Returns:
-        By level and family: seconds and bytes at both sizes, and how many times as much the larger one takes.
+        By level and family: seconds and bytes at both sizes, and their ratios.
     """
     found: dict[str, Any] = {}
     for level in levels:

@@ -1,4 +1,4 @@
-"""A model above two gigabytes, weights beside it in a file: who can do it, in what time and memory."""
+"""A model above two gigabytes with external weights: which tools can optimize it, in what time and memory."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from benchmarks.synthetic import Builder
 from benchmarks.tools import OPTIMIZERS, count_nodes, measure
 
 WIDTH = 4096
-LAYERS = 36  # each 64 MiB: 2.25 GiB in all, above what one protobuf message can hold
+LAYERS = 36  # each 64 MiB: 2.25 GiB in all, above the limit of one protobuf message
 
 
 def write(folder: Path) -> Path:
-    """A deep multi-layer perceptron with the no-ops of an export between the layers; its path."""
+    """A deep multi-layer perceptron with the no-ops of an export between the layers; returns its path."""
     path = folder / "large.onnx"
     model = _graph(folder / "large.onnx.data")
     path.write_bytes(model.SerializeToString())
@@ -49,7 +49,7 @@ def _graph(weights: Path) -> ModelProto:
 
 
 def copy(source: Path, folder: Path) -> float:
-    """Seconds to copy a model and its weights so that they are on the disk: what no optimizer can go below."""
+    """Seconds to copy a model and its weights to the disk: a lower bound for any optimizer."""
     start = time.perf_counter()
     for file in source.parent.glob(f"{source.name}*"):
         shutil.copyfile(file, folder / file.name)

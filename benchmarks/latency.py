@@ -1,8 +1,8 @@
-"""Deployed latency and session start: what each optimizer's output is worth when it runs.
+"""Deployed latency and session start: the speed of each optimizer's output.
 
-All variants of one model are sessions of one process and run in interleaved rounds, so that a noisy minute hits all
+All variants of a model are sessions of one process and run in interleaved rounds, so that a noisy minute affects all
 of them alike; ratios are taken round by round. Before each timed burst a session runs once untimed, because the
-variants before it pushed its weights out of the cache.
+variants before it evicted its weights from the cache.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from benchmarks.export import exported
 from benchmarks.skeleton import sample_inputs
 from benchmarks.tools import HERE, PEERS, measure
 
-BASE = "raw@all"  # what a user gets who does nothing: onnxruntime's own optimizer at session start
+BASE = "raw@all"  # the default: onnxruntime's own optimizer at session start
 _OFFLINE = ("ort_basic", "ort_all")
 
 
 def variants() -> dict[str, tuple[str | None, str]]:
-    """Name of a variant -> the tool that made its file (None: the export itself) and the session's level."""
+    """Name of a variant -> the tool that wrote its file (None: the export itself) and the session's level."""
     found: dict[str, tuple[str | None, str]] = {"raw@none": (None, "none"), BASE: (None, "all")}
     found |= {f"{peer}@all": (peer, "all") for peer in PEERS if peer not in _OFFLINE}
     found["ort_all@none"] = ("ort_all", "none")
@@ -43,15 +43,15 @@ def run(
     models: list[str] | None, dress: str | None, threads: tuple[int, ...], budget: float, *, fresh: bool,
     only: list[str] | None = None,
 ) -> None:  # fmt: skip
-    """Measure every model, each in a process of its own; results are kept as they come.
+    """Measure every model in a separate process; each result is stored at once.
 
     Args:
-        models: names, or dress/name; all when None.
-        dress: only the exports of one kind.
+        models: names, or dress/name; all if None.
+        dress: only the exports of one dress.
         threads: intra-op thread counts.
         budget: seconds for each model and thread count.
-        fresh: forget earlier results.
-        only: variants to measure beside the export itself under onnxruntime's optimizer; all when None.
+        fresh: discard earlier results.
+        only: variants to measure besides the export itself under onnxruntime's optimizer; all if None.
     """
     data: list[dict[str, Any]] = [] if fresh else (results.load("latency") or {"data": []})["data"]
     rows = {row["model"]: row for row in data}
@@ -114,7 +114,7 @@ class Bench:
         settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
         settings.intra_op_num_threads = threads
         settings.inter_op_num_threads = 1
-        # The threads of a session that has just run must not spin on the cores of the one that runs next.
+        # The threads of the previous session must not spin on the cores of the next one.
         settings.add_session_config_entry("session.force_spinning_stop", "1")
         return ort.InferenceSession(self.files[variant], settings, providers=["CPUExecutionProvider"])
 
@@ -129,7 +129,7 @@ class Bench:
             except Exception as error:
                 self.failures[variant] = str(error)[:300]
                 continue
-            wanted = wanted or got  # the first variant is the export as it is, with onnxruntime's optimizer off
+            wanted = wanted or got  # the first variant is the export itself, with onnxruntime's optimizer off
             wrong = _error(got, wanted)
             if wrong > 1e-2:
                 self.failures[variant] = f"wrong numbers: relative error {wrong:.2g}"
@@ -138,7 +138,7 @@ class Bench:
         return found
 
     def latency(self, threads: int, budget: float) -> dict[str, Any]:
-        """Milliseconds of each variant, and how much faster it is than BASE and than our better one, round by round."""
+        """Milliseconds of each variant, and its speed-up over BASE and over graphopt's best variant, round by round."""
         sessions = self.sessions(threads)
         burst = {name: self._burst(session) for name, session in sessions.items()}
         times: dict[str, list[float]] = {name: [] for name in sessions}
@@ -162,7 +162,7 @@ class Bench:
         }
 
     def _burst(self, session: Any) -> int:
-        """How many runs make up some five milliseconds: a shorter burst measures the clock."""
+        """The number of runs in about five milliseconds: shorter bursts would measure the resolution of the clock."""
         return max(1, min(50, int(5.0 / max(self._time(session, 1), 0.01))))
 
     def _time(self, session: Any, runs: int) -> float:
@@ -173,7 +173,7 @@ class Bench:
         return (time.perf_counter() - start) / runs * 1e3
 
     def start(self, rounds: int = 9) -> dict[str, Any]:
-        """Milliseconds until a session is ready, in interleaved rounds, one thread."""
+        """Milliseconds until a session is ready, in interleaved rounds, on one thread."""
         times: dict[str, list[float]] = {name: [] for name in self.files if name not in self.failures}
         for _ in range(rounds):
             for name, values in times.items():

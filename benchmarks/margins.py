@@ -1,8 +1,8 @@
-"""What it costs to plan the blocked layout with the rates of another machine, with the margin of its error and without.
+"""The cost of planning the blocked layout with the rates of another machine, with and without the margin of its error.
 
-Each network runs as it is under ORT_ENABLE_ALL and, with the runtime's optimizer off, as level `all` writes it by the
-rates of several machines, by each set twice: as it is stated, and with an error of 0. All run in turn on one thread;
-times are the process's own, the least of their rounds.
+Each network runs unchanged under ORT_ENABLE_ALL and, with the runtime's optimizer off, as the result of level `all` by
+the rates of several machines, each set as stated and with an error of 0. All alternate on one thread; times are CPU
+times, the least of all rounds.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ NETWORKS = (
     "made/blaze_face", "made/cmt", "made/zero_dce", "ts/squeezenet1_1", "ts/googlenet", "ts/mobilenetv3_small_100",
     "ts/shufflenet_v2_x1_0", "ts/efficientnet_b0", "ts/convnext_atto", "ts/yolo_pan", "ts/regnety_002",
 )  # fmt: skip
-"""Those whose channels are few, odd or joined, and some of the usual kind."""
+"""Networks with few, odd or concatenated channels, and some ordinary ones."""
 
 
 def machines() -> Iterator[tuple[str, LayoutRates]]:
-    """The rates to plan by: of this machine, as they are and with all blocked kernels slower, and of others."""
+    """The rates to plan by: this machine's, unchanged and with all blocked kernels slower, and other machines'."""
     here = rates_of(host())
     yield "this machine", here
     for name in ("avx512-zen4", "avx512-zen5", "avx512-xeon", "avx2", "neon"):
@@ -56,7 +56,7 @@ def run(seconds: float) -> None:
 
 
 def measure(name: str, seconds: float) -> dict[str, Any]:
-    """One network: by each machine's rates its share of the runtime's time, without the margin and with it."""
+    """One network: for each machine's rates its time relative to the runtime's, without the margin and with it."""
     model = load_skeleton(name)
     feed = sample_inputs(name, model, batch=1)
     made, keys = {}, []
@@ -75,7 +75,7 @@ def measure(name: str, seconds: float) -> dict[str, Any]:
 
 
 def write() -> None:
-    """Write the table into the page of the layout."""
+    """Write the table into the layout page."""
     stored = results.load("margins")
     assert stored is not None, "nothing was measured yet"
     data, machine = stored["data"], stored["machine"]

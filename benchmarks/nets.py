@@ -1,4 +1,4 @@
-"""Networks of our own for the zoo: what torchvision, timm and transformers do not have (needs torch)."""
+"""Our own networks for the zoo, which torchvision, timm and transformers lack (needs torch)."""
 
 # ruff: noqa: D102  (`forward` is what torch calls every network's body)
 
@@ -150,7 +150,7 @@ class Crnn(nn.Module):
 
 
 class GlobalDepthwiseHead(nn.Module):
-    """MobileNetV2 features closed by one depthwise convolution over the whole map, as face landmark nets do."""
+    """MobileNetV2 features with one depthwise convolution over the whole map at the end, as in face landmark nets."""
 
     def __init__(self, features: nn.Module, width: int = 1280, size: int = 7, out: int = 136) -> None:
         super().__init__()
@@ -166,7 +166,7 @@ class GlobalDepthwiseHead(nn.Module):
 
 
 class ConvPool(nn.Module):
-    """One 5x5 convolution, alone or with a max pool behind it."""
+    """One 5x5 convolution, alone or followed by a max pool."""
 
     def __init__(self, *, pool: bool) -> None:
         super().__init__()
@@ -226,7 +226,7 @@ class SubPixel(nn.Module):
 
 
 class GruTagger(nn.Module):
-    """Embedding, two-layer bidirectional GRU, dense tags: recurrent work without convolutions."""
+    """Embedding, two-layer bidirectional GRU, dense tags: recurrence without convolutions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -239,7 +239,7 @@ class GruTagger(nn.Module):
 
 
 class PickOne(nn.Module):
-    """Keeps one field of what a network of one input answers, so that every zoo model gives plain tensors."""
+    """Keeps one field of the output of a network with one input, so that every zoo model returns plain tensors."""
 
     def __init__(self, net: nn.Module, field: str, argument: str) -> None:
         super().__init__()

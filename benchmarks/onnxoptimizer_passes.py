@@ -1,4 +1,4 @@
-"""Each of onnxoptimizer's passes and graphopt's of the same name, on a small model where both have something to do."""
+"""Each of onnxoptimizer's passes and graphopt's of the same name, on a small model on which both can fire."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Row:
 
     Attributes:
         name: the pass.
-        before: nodes that run every time before.
-        theirs: the same after onnxoptimizer's; None when it failed.
-        ours: after graphopt's.
+        before: nodes that run in every inference, before the pass.
+        theirs: the same after onnxoptimizer's pass; None if it failed.
+        ours: the same after graphopt's pass.
         fired: whether theirs and ours changed anything.
-        their_numbers: what the oracle says of their result.
-        our_numbers: what it says of ours.
-        same: whether both graphs are the same but for names.
+        their_numbers: the oracle's status of their result.
+        our_numbers: the oracle's status of ours.
+        same: whether both graphs are equal up to names.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Row:
 
 
 def _their_pass(data: bytes, name: str) -> bytes:
-    """In the other process: the native library may crash."""
+    """Run in the other process, since the native library may crash."""
     import onnxoptimizer
 
     passes = [name] if name == "nop" or name in INTERFACE_PASSES else [name, "eliminate_deadend"]
@@ -74,13 +74,13 @@ def _their_pass(data: bytes, name: str) -> bytes:
 
 
 class Isolated:
-    """onnxoptimizer in a process that starts anew when it crashes."""
+    """onnxoptimizer in a process that is restarted when it crashes."""
 
     def __init__(self) -> None:
         self._pool: ProcessPoolExecutor | None = None
 
     def run(self, model: onnx.ModelProto, name: str) -> onnx.ModelProto | str:
-        """The model after a pass, or how the pass failed."""
+        """The model after a pass, or the kind of failure."""
         if self._pool is None:
             self._pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
         try:
@@ -88,7 +88,7 @@ class Isolated:
         except BrokenProcessPool:
             self.close()
             return "crashed"
-        except Exception as error:  # a native library raises what it likes
+        except Exception as error:  # a native library may raise anything
             return type(error).__name__
         return onnx.ModelProto.FromString(done)
 
@@ -139,7 +139,7 @@ def _oracle(name: str, model: onnx.ModelProto, result: onnx.ModelProto) -> str:
 
 
 def _positional(name: str, model: onnx.ModelProto) -> Callable[[onnx.ModelProto], str]:
-    """A judge for passes that change the interface: the same answers for the same inputs, by position."""
+    """A judge for passes that change the interface: equal outputs for equal inputs, by position."""
 
     def judge(result: onnx.ModelProto) -> str:
         if name in ("split_init", "split_predict", "lift_lexical_references"):
@@ -169,7 +169,7 @@ def _answers(model: onnx.ModelProto) -> list[Any]:
 
 
 def run() -> str:
-    """Compare all, write the page and return it."""
+    """Compare all passes, write the page and return it."""
     isolated = Isolated()
     try:
         rows = [row(name, model, isolated) for name, model in models().items()]

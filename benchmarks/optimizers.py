@@ -1,4 +1,4 @@
-"""What optimizing costs and leaves: time, peak memory and nodes, for every tool on every model."""
+"""The cost and the result of optimizing: time, peak memory and nodes, for every tool on every model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def run(
     *,
     fresh: bool,
 ) -> None:
-    """Measure all tools on all models, tool after tool on each model; results are kept as they come."""
+    """Measure all tools on all models, model by model; each result is stored at once."""
     data: list[dict[str, Any]] = [] if fresh else (results.load("optimizers") or {"data": []})["data"]
     rows = {row["model"]: row for row in data}
     for kind, name, path in exported(dress):
@@ -49,7 +49,7 @@ def _one(tool: str, path: Path, repeats: int) -> dict[str, Any]:
 
 
 def seconds(report: dict[str, Any]) -> float:
-    """The time a report stands for: the median of its runs."""
+    """The time of a report: the median of its runs."""
     return results.spread(report["runs_s"])["median"]
 
 

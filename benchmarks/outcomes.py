@@ -1,7 +1,7 @@
-"""What the passes do to every skeleton, kept in a file, and what differs from an earlier file: for redesigns.
+"""The effects of the passes on every skeleton, stored in a file, and differences from an earlier file: for refactoring.
 
-For each network and level: the bytes of the result, its operators, the rewrites of each pass and the reasons why others
-did not happen. A change that is meant to alter nothing shows no row.
+For each network and level: the bytes of the result, its operators, the rewrites of each pass and the reasons of passes
+that declined. A change without effect shows no row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LEVELS = ("basic", "extended", "all")
 
 
 def outcome(key: str, level: str) -> dict[str, Any]:
-    """What a level does to a skeleton."""
+    """The effects of a level on a skeleton."""
     from graphopt import PassManager
 
     result = PassManager(level, explain=True, target="avx512").run(load_skeleton(key))

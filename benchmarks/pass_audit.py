@@ -1,6 +1,6 @@
 """Pass by pass on real architectures: every pass of onnxoptimizer and every transformer of ONNX Runtime, alone.
 
-`python -m benchmarks pass-audit` keeps `results/pass_audit.json` and writes `docs/pass-audit.md` from it.
+`python -m benchmarks pass-audit` stores `results/pass_audit.json` and writes `docs/pass-audit.md` from it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ MODELS = (
 
 
 def run(models: list[str] | None, *, fresh: bool) -> str:
-    """Audit what has no result yet, or the models named; the path of the page.
+    """Audit models without a result, or the named ones; returns the path of the page.
 
     Args:
-        models: `demo/name` or `dress/name`; all of them when empty.
-        fresh: forget earlier results.
+        models: `demo/name` or `dress/name`; all if empty.
+        fresh: discard earlier results.
     """
     if fresh:
         results.save(KIND, [])
@@ -48,7 +48,7 @@ def run(models: list[str] | None, *, fresh: bool) -> str:
         if not models and any(entry["model"] == key for entry in _stored()):
             continue
         entry = _audit(key)
-        gc.collect()  # views refer to themselves, and few objects hold many bytes of weights
+        gc.collect()  # views have reference cycles, and few objects hold many bytes of weights
         entries = {**{other["model"]: other for other in _stored()}, key: entry}
         results.save(KIND, sorted(entries.values(), key=lambda each: _place(wanted, each["model"])))
         print(f"{key}: {entry['verdicts']} {entry['failures'] or ''} in {entry['seconds']:.0f} s", flush=True)
@@ -56,7 +56,7 @@ def run(models: list[str] | None, *, fresh: bool) -> str:
 
 
 def _stored() -> list[dict[str, Any]]:
-    """What was found so far; read again each time, since another process may be at work on other models."""
+    """The results so far; read again each time, since another process may audit other models meanwhile."""
     return list((results.load(KIND) or {"data": []})["data"])
 
 
@@ -86,7 +86,7 @@ def _audit(key: str) -> dict[str, Any]:
 
 
 def audit_of(data: list[dict[str, Any]]) -> PassAudit:
-    """The stored results as one audit; idle rows are only counted there."""
+    """The stored results as one audit; idle rows only have counts there."""
     found = PassAudit([entry["model"] for entry in data])
     for entry in data:
         found.skipped.update(entry["skipped"])
@@ -99,7 +99,7 @@ def audit_of(data: list[dict[str, Any]]) -> PassAudit:
 
 
 def write(data: list[dict[str, Any]]) -> str:
-    """Write the page from results; its path."""
+    """Write the page from results; returns its path."""
     PAGE.write_text(text(data))
     return str(PAGE.relative_to(Path.cwd()) if PAGE.is_relative_to(Path.cwd()) else PAGE)
 

@@ -1,8 +1,8 @@
 """Measures layers of 3x3 convolutions on this machine: `python -m benchmarks.plain_winograd 64x64x56 ...`.
 
-Each argument is CxKxH, input channels, output channels, height and width. Every line gives the median milliseconds of
-a convolution with `Relu` at batch 1 on one thread, direct and by both algorithms, in turn so that other work on the
-machine slows all of them. Runtime optimizations are on, so the direct one is blocked, reorders at both ends included.
+Each argument is CxKxH: input channels, output channels, height and width. Every line has the median milliseconds of
+a convolution with `Relu` at batch 1 on one thread, direct and by both algorithms, alternating, so that other work on
+the machine slows all alike. Runtime optimizations are on, so the direct one is blocked, with reorders at both ends.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def measure(inputs: int, outputs: int, side: int, runs: int = 25) -> list[float]
 
 
 def main(arguments: list[str]) -> None:
-    """Measure the layers named, or those of the built-in table."""
+    """Measure the given layers, or those of the built-in table."""
     sys.stdout.write(f"{'layer':14}{'direct':>9}" + "".join(f"{f'F({tile},3)':>9}" for tile in TILES) + "\n")
     for text in arguments or DEFAULT:
         inputs, outputs, side = (int(part) for part in text.split("x"))

@@ -1,4 +1,4 @@
-"""Where graphopt's time goes: attempts, hits and seconds of each rule, and what one node costs."""
+"""Where graphopt's time goes: attempts, hits and seconds of each rule, and the cost per node."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def sources(keys: list[str] | None, mixes: Iterable[str], nodes: int) -> Iterabl
 
 
 def profile_one(model: ModelProto, level: str, *, timed: bool = True) -> dict[str, Any]:
-    """Load, optimize and flush one model; what each phase and each rule took."""
+    """Load, optimize and flush one model; returns the times of each phase and rule."""
     from graphopt import Model, PassManager
 
     manager = PassManager(level, profile=timed)
@@ -48,7 +48,7 @@ def profile_one(model: ModelProto, level: str, *, timed: bool = True) -> dict[st
 
 
 def run(keys: list[str] | None, level: str, nodes: int) -> None:
-    """Profile all skeletons and mixes, print the sums, keep the results."""
+    """Profile all skeletons and mixes, print the sums, store the results."""
     data: dict[str, Any] = {}
     for key, model in sources(keys, () if keys else MIXES, nodes):
         try:
@@ -61,7 +61,7 @@ def run(keys: list[str] | None, level: str, nodes: int) -> None:
 
 
 def totals(data: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """The rules of all models added up, the most expensive one first."""
+    """The sums over all models for each rule, the most expensive first."""
     added: dict[str, dict[str, float]] = {}
     for report in data.values():
         for name, rule in report.get("rules", {}).items():

@@ -1,10 +1,9 @@
-"""Quantized networks: how fast they run, and how far from their own numbers.
+"""Quantized networks: their speed, and the deviation from their own outputs.
 
-Each network is quantized with random weights, as `benchmarks.schemes` says. What the runtime makes of it at
-ORT_ENABLE_ALL runs in turn with level `all` under ORT_DISABLE_ALL, in one process, on one thread, each run after one
-that is not timed; `benchmarks.side_by_side` says how times are taken. Deviations are from
-the quantized network itself with the runtime's optimizer off, as shares of the largest output: of both, the greatest
-and the root of the mean square.
+Each network is quantized with random weights, as in `benchmarks.schemes`. The runtime's result at ORT_ENABLE_ALL
+alternates with that of level `all` under ORT_DISABLE_ALL, in one process, on one thread, each run after an untimed one;
+`benchmarks.side_by_side` describes the timing. Deviations are from the quantized network itself with the runtime's
+optimizer off, relative to the largest output: for both, the maximum and the root mean square.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ NETWORKS = (
 
 
 def network(name: str, scheme: str) -> tuple[Path, dict[str, Any]]:
-    """The file of a quantized network, made when there is none yet, and inputs for it."""
+    """The file of a quantized network, created if missing, and inputs for it."""
     path = MODELS / "quantized" / f"{name.replace('/', '_')}.{scheme}.onnx"
     key = name if "/" in name else f"ts/{name}"
     source = load_skeleton(key)
@@ -54,12 +53,12 @@ class Prepared:
 
     Attributes:
         name: the network.
-        scheme: how it is quantized.
+        scheme: its quantization scheme.
         path: its file.
-        converted: what level `all` makes of it.
-        basic: what level `basic` makes of it; None where nothing reads that.
+        converted: the result of level `all`.
+        basic: the result of level `basic`; None if unused.
         feed: its inputs.
-        seconds: what level `all` took.
+        seconds: the time of level `all`.
     """
 
     name: str
@@ -84,7 +83,7 @@ def prepare(name: str, scheme: str) -> Prepared:
 
 
 def measure(network: Prepared, budget: float, threads: int) -> dict[str, Any]:
-    """One network: milliseconds at their least, and deviations."""
+    """One network: least milliseconds, and deviations."""
     runs = runs_of(network.path, network.converted, network.basic, network.feed, threads)
     wanted = runs["off"]()
     far = {key: deviation(wanted, run()) for key, run in runs.items() if key != "off"}
@@ -93,7 +92,7 @@ def measure(network: Prepared, budget: float, threads: int) -> dict[str, Any]:
 
 
 def run(networks: Iterable[str], schemes: Iterable[str], budget: float, threads: int, *, fresh: bool = True) -> None:
-    """Measure networks, keep the results as they come, and write the page; what is new stays unless `fresh`."""
+    """Measure networks, store each result at once, and write the page; results of this revision stay unless `fresh`."""
     kept, here = (results.load("quantized") or {"data": []})["data"], results.machine()
     rows = {(row["network"], row["scheme"], row.get("threads", 1), row.get("processor")): row for row in kept}
     for scheme in schemes:
@@ -103,7 +102,7 @@ def run(networks: Iterable[str], schemes: Iterable[str], budget: float, threads:
                 continue
             try:
                 row = measure(prepare(name, scheme), budget, threads)
-            except Exception as error:  # the quantizer, or a session: the others are measured all the same
+            except Exception as error:  # of the quantizer or a session; it must not prevent the other networks
                 row = {"network": name, "scheme": scheme, "threads": threads, "failed": str(error)[:300]}
             row |= {key: old[key] for key in TIES if old is not None and key in old}
             rows[name, scheme, threads, here["processor"]] = stamped(row, old, here)
@@ -113,7 +112,7 @@ def run(networks: Iterable[str], schemes: Iterable[str], budget: float, threads:
 
 
 def count_ties(networks: Iterable[str], schemes: Iterable[str]) -> None:
-    """Where single operators round otherwise, added to the results of networks that have been measured here."""
+    """Count where single operators round differently, for networks that were measured on this machine."""
     rows, here = (results.load("quantized") or {"data": []})["data"], results.machine()["processor"]
     for row in rows:
         if "failed" in row or row.get("processor") != here:
@@ -128,9 +127,9 @@ def count_ties(networks: Iterable[str], schemes: Iterable[str]) -> None:
 
 
 def _counted(scheme: str) -> Iterable[str]:
-    """Which elements are counted: the runtime's are not where activations are signed.
+    """Which counts are made: none of the runtime if activations are signed.
 
-    What it makes of a part is not what it makes of the network then, in which it turns those unsigned that it
+    It then optimizes a part differently from the whole network, in which it makes those activations unsigned that it
     quantizes itself.
     """
     return TIES[:1] if scheme.startswith("s8") else TIES

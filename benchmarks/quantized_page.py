@@ -13,7 +13,7 @@ from benchmarks.table import figure, grid
 PAGE = results.HERE.parent / "docs" / "quantized.md"
 Row = dict[str, Any]
 TIES = ("ties", "runtime ties")
-"""Where rows hold which elements of operators differ after level `all`, and after the runtime's own optimizations."""
+"""Keys of the elements of operators that differ after level `all`, and after the runtime's own optimizations."""
 
 SCHEMES = {
     "u8s8": "QDQ, activations uint8, weights int8",
@@ -66,7 +66,7 @@ def line(row: Row) -> str:
 
 
 def write() -> str:
-    """Build the page from whatever results there are; its path."""
+    """Build the page from the available results; returns its path."""
     kept = results.load("quantized")
     assert kept is not None, "nothing is measured yet"
     rows = [row for row in kept["data"] if "failed" not in row]
@@ -127,7 +127,7 @@ def _slower(rows: list[Row]) -> str:
 
 
 def _wrong(row: Row, key: str) -> str:
-    """How many elements of single operators differ from the model as it is, and by how many steps at most."""
+    """The number of elements of single operators that differ from the original, and the largest difference in steps."""
     found = row.get(key)
     if found is None:
         return "-"

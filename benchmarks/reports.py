@@ -1,7 +1,7 @@
-"""What users reported of other optimizers, and what each of them does with it now: `python -m benchmarks reports`.
+"""Users' reports about other optimizers, and the present state of each: `python -m benchmarks reports`.
 
-The models are in tests/reports/models, one for a report, rebuilt from what the report says. graphopt runs at its three
-levels, or converts, in tests/reports; here it is beside the other optimizers of the environment.
+The models are in tests/reports/models, one per report, rebuilt from the report. tests/reports runs graphopt on them at
+its three levels, or converts; this runs the other optimizers of the environment.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Report:
 
     Attributes:
         name: the name of the file.
-        repository: where it was reported.
-        number: the number of the issue or pull request there.
-        what: what went wrong.
-        opset: the opset that was asked for, where the report is of a converter.
+        repository: the repository of the report.
+        number: the number of the issue or pull request.
+        what: the reported fault.
+        opset: the requested opset, if the report is about a converter.
         model: the model.
     """
 
@@ -52,7 +52,7 @@ class Report:
 
     @property
     def address(self) -> str:
-        """Where to read it."""
+        """The URL of the report."""
         return f"https://github.com/{self.repository}/issues/{self.number}"
 
     @classmethod
@@ -73,10 +73,10 @@ def all_reports() -> list[Report]:
 
 
 def verdict(report: Report, tool: str, outcome: Optimized) -> str:
-    """What is to be said of what another optimizer made of a report's model: nothing where it is right."""
+    """The fault of another optimizer's result on a report's model; empty if it is right."""
     if outcome.model is None:
         return {"raised": "fails"}.get(outcome.fault, outcome.fault)
-    if not tool.startswith("ort-"):  # whose results are for itself, with operators that the standard does not know
+    if not tool.startswith("ort-"):  # its results are for itself, with operators that the standard lacks
         try:
             onnx.checker.check_model(outcome.model, full_check=True)
         except Exception:  # the checker raises several unrelated types
@@ -93,7 +93,7 @@ def _compared(report: Report, model: onnx.ModelProto) -> str:
 
 
 def run(names: Iterable[str] | None) -> None:
-    """Let the other optimizers work on reports, the chosen ones or all, and write the page."""
+    """Run the other optimizers on all reports or the chosen ones, and write the page."""
     stored, reports = results.load("reports"), all_reports()
     known = {report.name for report in reports if report.opset is None}
     rows: dict[str, dict[str, str]] = {n: row for n, row in (stored["data"] if stored else {}).items() if n in known}
@@ -115,7 +115,7 @@ def write(rows: dict[str, dict[str, str]]) -> None:
 
 
 def tables(rows: dict[str, dict[str, Any]]) -> str:
-    """Those of optimizers and those of converters."""
+    """The tables of optimizers and converters."""
     reports = all_reports()
     of_optimizers = [report for report in reports if report.opset is None]
     lines = [_summary(rows, of_optimizers), "", "| report | what went wrong | now still |", "|---|---|---|"]
@@ -141,5 +141,5 @@ def _link(report: Report) -> str:
 
 
 def _faults(row: dict[str, str]) -> str:
-    """Who has it wrong still, and how."""
+    """The tools that still have the fault, and its kind."""
     return ", ".join(f"{tool}: {row[tool]}" for tool in _AGAINST if row.get(tool))

@@ -1,4 +1,4 @@
-"""Results as JSON with the machine and the versions they were measured on, and the figures drawn from them."""
+"""Results as JSON with the machine and the versions on which they were measured, and statistics on them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from graphopt.system.machine import host, processor
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-TIE = 0.03  # a difference below three per cent is called a tie
+TIE = 0.03  # a difference below three per cent is a tie
 
 _PACKAGES = (
     "onnx", "onnxruntime", "onnxoptimizer", "onnxsim", "onnxslim", "onnxscript", "onnx-ir", "numpy", "protobuf",
@@ -27,7 +27,7 @@ _PACKAGES = (
 
 
 def machine() -> dict[str, Any]:
-    """What a figure depends on: processor, cores, memory, system, Python, packages, revision, day."""
+    """The conditions of a measurement: processor, cores, memory, system, Python, packages, revision, day."""
     versions = {}
     for package in _PACKAGES:
         try:
@@ -47,7 +47,7 @@ def machine() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    """Its name, which virtual machines shorten to that of its makers' kind, and the instructions that there are."""
+    """Its name, which virtual machines may abbreviate to its family, and its instruction set."""
     target = host()
     return f"{processor()} ({target.name}{f' {target.core}' if target.core else ''})"
 
@@ -59,7 +59,7 @@ def _revision() -> str:
 
 
 def save(kind: str, data: Any) -> Path:
-    """Write `results/<kind>.json`; called after every model, so that a run that is cut short keeps what it has."""
+    """Write `results/<kind>.json`; called after every model, so that an interrupted run keeps its results."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{kind}.json"
     partial = path.with_suffix(".partial")
@@ -69,13 +69,13 @@ def save(kind: str, data: Any) -> Path:
 
 
 def load(kind: str) -> dict[str, Any] | None:
-    """The result called `kind`, or None when it was not measured yet."""
+    """The result called `kind`; None if it was not measured yet."""
     path = RESULTS / f"{kind}.json"
     return json.loads(path.read_text()) if path.exists() else None
 
 
 def geometric_mean(values: Iterable[float]) -> float:
-    """The geometric mean; NaN of nothing."""
+    """The geometric mean; NaN if there are no values."""
     logs = [math.log(value) for value in values if value > 0]
     return math.exp(sum(logs) / len(logs)) if logs else math.nan
 
@@ -89,9 +89,9 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def verdict(ratio: float, low: float | None = None, high: float | None = None) -> str:
-    """What a ratio of times (theirs by ours) says: faster, slower, or a tie.
+    """The verdict of a ratio of times (theirs / ours): faster, slower, or a tie.
 
-    With quartiles given, a difference that they do not agree on is a tie as well.
+    If the interval of given quartiles contains 1, it is a tie as well.
     """
     if abs(ratio - 1) <= TIE or (low is not None and high is not None and low <= 1 <= high):
         return "tie"

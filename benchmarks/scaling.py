@@ -1,4 +1,4 @@
-"""How the time of each optimizer grows with the graph: synthetic models from 1,000 to 200,000 nodes."""
+"""The growth of each optimizer's time with the graph: synthetic models from 1,000 to 200,000 nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.synthetic import MIXES, build
 from benchmarks.tools import OPTIMIZERS, count_nodes, measure
 
 SIZES = (1_000, 10_000, 100_000, 200_000)
-LIMIT = 120.0  # seconds; a tool that runs out of it is not tried on a larger graph of that mix
+LIMIT = 120.0  # seconds; after a timeout a tool is not tried on larger graphs of that mix
 
 
 def run(mixes: list[str] | None, sizes: tuple[int, ...], tools: list[str] | None, repeats: int) -> None:

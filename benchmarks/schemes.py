@@ -1,10 +1,9 @@
-"""Quantized forms of a network, in the manners that users' tools write them.
+"""Quantized forms of a network, as users' tools write them.
 
-`u8s8` and the like name the types of activations and weights in quantize and dequantize operators, `pc` weights with a
-scale for each channel; `s7` are weights of 7 bits, as the runtime's `reduce_range` makes them for processors without
-VNNI; `qop` is the operator-oriented form, `dyn` finds scales at run time, and `qat` is what training aware of
-quantization exports: weights still float behind their QuantizeLinear, and biases float; `qat1` is that with
-parameters of shape [1].
+`u8s8` and the like name the types of activations and weights in quantize and dequantize operators, `pc` weights with
+per-channel scales; `s7` are weights of 7 bits, from the runtime's `reduce_range` for processors without VNNI; `qop` is
+the operator-oriented form, `dyn` computes scales at run time, and `qat` is the export of quantization-aware training:
+float weights before their QuantizeLinear, and float biases; `qat1` is that with parameters of shape [1].
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def quantized(source: ModelProto, scheme: str, feed: dict[str, Any]) -> ModelPro
     Args:
         source: the model, in floats.
         scheme: one of `SCHEMES`.
-        feed: what ranges of activations are taken from.
+        feed: the inputs from which the ranges of activations are computed.
     """
     from onnxruntime import quantization as q
     from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -64,7 +63,7 @@ def quantized(source: ModelProto, scheme: str, feed: dict[str, Any]) -> ModelPro
 
 
 def _train(model: ModelProto) -> None:
-    """Give a model that was quantized after training the form of one whose training was aware of it."""
+    """Convert a model quantized after training to the form of quantization-aware training."""
     graph = model.graph
     constants = {tensor.name: tensor for tensor in graph.initializer}
     random = np.random.default_rng(0)
@@ -78,7 +77,7 @@ def _train(model: ModelProto) -> None:
             if integers.dtype == np.int32:
                 graph.initializer.append(numpy_helper.from_array((integers * wide).astype(np.float32), node.output[0]))
                 continue
-            # Between the steps, and beyond the last: what is trained does not stay on them.
+            # Between the steps and beyond the last one: trained values do not lie on them.
             floats = (integers + random.uniform(-0.4, 0.4, integers.shape)) * wide
             source = f"{node.output[0]}_float"
             graph.initializer.append(numpy_helper.from_array(floats.astype(np.float32), source))
@@ -95,7 +94,7 @@ def _train(model: ModelProto) -> None:
 
 
 def _vectors(graph: GraphProto) -> None:
-    """Give parameters that are numbers the shape [1]."""
+    """Reshape scalar parameters to [1]."""
     names = {name for n in graph.node if n.op_type in ("QuantizeLinear", "DequantizeLinear") for name in n.input[1:]}
     for tensor in graph.initializer:
         if tensor.name in names and not tensor.dims:

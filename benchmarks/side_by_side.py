@@ -1,8 +1,8 @@
-"""Runs of one network that take turns: the runtime's own, graphopt's and OpenVINO's; their times and deviations.
+"""Alternating runs of one network: by the runtime, graphopt and OpenVINO; their times and deviations.
 
-On one thread a time is the process's own, which other programs add little to; on more it is by the clock. The least of
-the rounds counts, and each run comes right after one that is not timed; short runs after several that are not, for what
-ran in between has left nothing of theirs in the caches.
+On one thread times are CPU times, which other programs affect little; on more they are wall-clock times. The least of
+the rounds counts, and each timed run directly follows an untimed one; short runs follow several, since the runs in
+between have evicted their data from the caches.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from graphopt.audit.bench import Variant, open_variant
 
 _LEAST_ROUNDS = 7
 _TURN_MS = 2.0
-"""So long a turn lasts at least: runs that are not timed for half of it, then those that are."""
+"""The least duration of a turn: half of it for untimed runs, then timed ones."""
 Run = Callable[[], list[Any]]
 Runs = dict[str, Run]
 
 
 def runs_of(source: Path, converted: Path, basic: Path | None, feed: dict[str, Any], threads: int) -> Runs:
-    """What takes turns, of what can be run at all.
+    """The runs that alternate, as far as they are possible.
 
     Args:
-        source: the network as it is; it runs with the runtime's optimizer off, with all of it, and in OpenVINO.
-        converted: what level `all` makes of it.
-        basic: what level `basic` makes of it, for OpenVINO; None for nothing of OpenVINO's.
+        source: the network; it runs with the runtime's optimizer off, with all optimizations, and in OpenVINO.
+        converted: the result of level `all`.
+        basic: the result of level `basic`, for OpenVINO; None for no run of OpenVINO.
         feed: its inputs.
-        threads: that work on one operator.
+        threads: intra-op threads.
     """
     runs: Runs = {
         "off": _runtime(source, "none", feed, threads),
@@ -44,7 +44,7 @@ def runs_of(source: Path, converted: Path, basic: Path | None, feed: dict[str, A
         runs["runtime"] = _runtime(source, "all", feed, threads)
     if basic is not None:
         for key, path in (("openvino", source), ("openvino basic", basic)):
-            with contextlib.suppress(Exception):  # it refuses some models
+            with contextlib.suppress(Exception):  # it rejects some models
                 runs[key] = _other(path, feed, threads)
     return runs
 
@@ -55,7 +55,7 @@ def _runtime(path: Path, level: str, feed: dict[str, Any], threads: int) -> Run:
 
 
 def openvino() -> Any:
-    """OpenVINO where it is installed, None elsewhere."""
+    """OpenVINO if it is installed, else None."""
     try:
         import openvino as found
     except ImportError:
@@ -64,7 +64,7 @@ def openvino() -> Any:
 
 
 def _other(path: Path, feed: dict[str, Any], threads: int) -> Run:
-    """A network in OpenVINO, in floats of 32 bits."""
+    """A network in OpenVINO, in float32."""
     core = openvino().Core()
     core.set_property({"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"})
     request = core.compile_model(core.read_model(path), "CPU").create_infer_request()
@@ -78,7 +78,7 @@ def _other(path: Path, feed: dict[str, Any], threads: int) -> Run:
 
 
 def least(runs: Runs, budget: float, threads: int) -> dict[str, float]:
-    """Milliseconds of each at their least, within so many seconds."""
+    """The least milliseconds of each, measured for `budget` seconds."""
     clock = time.process_time if threads == 1 else time.perf_counter
     best = dict.fromkeys(runs, math.inf)
     stop, rounds = time.perf_counter() + budget, 0
@@ -98,7 +98,7 @@ def least(runs: Runs, budget: float, threads: int) -> dict[str, float]:
 
 
 def deviation(wanted: list[Any], got: list[Any]) -> tuple[float, float]:
-    """The greatest difference and the root of the mean square, as shares of each output's greatest number."""
+    """The largest difference and the root mean square, relative to each output's largest magnitude."""
     greatest = square = 0.0
     for one, two in zip(wanted, got, strict=True):
         difference = np.abs(one.astype(np.float64) - two) / max(float(np.abs(one).max(initial=0)), 1e-30)
@@ -108,7 +108,7 @@ def deviation(wanted: list[Any], got: list[Any]) -> tuple[float, float]:
 
 
 def by_place(rows: list[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Rows of each number of threads on each processor, with the words for these."""
+    """Rows by processor and number of threads, with a heading for these."""
     for threads, processor in sorted({(row.get("threads", 1), row["processor"]) for row in rows}):
         many = "one thread" if threads == 1 else f"{threads} threads"
         own = [row for row in rows if (row.get("threads", 1), row["processor"]) == (threads, processor)]
@@ -116,7 +116,7 @@ def by_place(rows: list[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, A
 
 
 def stated(machine: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    """On which processors rows were measured, when, and of which revisions."""
+    """The processors, dates and revisions of measured rows."""
     runtime = machine["packages"]["onnxruntime"]
     places = []
     for processor in sorted({row["processor"] for row in rows}):
@@ -127,17 +127,17 @@ def stated(machine: dict[str, Any], rows: list[dict[str, Any]]) -> str:
 
 
 def ratio(row: dict[str, Any], other: str = "runtime") -> float:
-    """Our time as a part of another's; not a number where that failed."""
+    """Our time / another's; NaN if that failed."""
     return float(row["ms"]["graphopt"] / row["ms"].get(other, math.nan))
 
 
 def stamped(row: dict[str, Any], old: dict[str, Any] | None, here: dict[str, Any]) -> dict[str, Any]:
-    """A row with where and of what it was measured, and how it compared when it was measured before.
+    """A row with its machine and revision, and the ratio of its previous measurement.
 
     Args:
-        row: what was measured.
+        row: the measurement.
         old: the row that it replaces.
-        here: the machine, as `results.machine` states it.
+        here: the machine, from `results.machine`.
     """
     row |= {"revision": here["revision"], "processor": here["processor"], "day": here["day"]}
     if old is not None and "ms" in old and "ms" in row and old.get("processor", here["processor"]) == here["processor"]:
@@ -151,15 +151,15 @@ def is_new(row: dict[str, Any] | None, here: dict[str, Any]) -> bool:
 
 
 SLOWER = 1.03
-"""What takes so much longer than when it was measured before is listed first."""
+"""Rows slower than their previous measurement by more than this factor are listed first."""
 
 
 def slower_than_before(rows: list[dict[str, Any]], named: tuple[str, ...] = ("network",)) -> str:
-    """A table of the rows whose share of the runtime's time has grown, the worst first; nothing where none has.
+    """A table of the rows whose time relative to the runtime's has grown, worst first; empty if there are none.
 
     Args:
-        rows: what was measured.
-        named: the keys of a row that say what it is, beside its processor and threads.
+        rows: the measurements.
+        named: the keys that identify a row, besides its processor and threads.
     """
     found = [row for row in rows if "before" in row and ratio(row) > SLOWER * row["before"]]
     if not found:

@@ -1,13 +1,13 @@
-"""Skeletons: real exported graphs whose large weights are recipes, refilled with the same numbers every time.
+"""Skeletons: real exported graphs whose large weights are recipes, always refilled with the same numbers.
 
-A skeleton is a gzipped ModelProto in which the data of each large float tensor gave way to a seed and a distribution.
-Loading one needs onnx and numpy only. Everything else of the export (names, attributes, small constants, metadata)
-is there byte for byte. `benchmarks.skeleton_make` writes them.
+A skeleton is a gzipped ModelProto in which the data of each large float tensor is replaced with a seed and a
+distribution. Loading one only needs onnx and numpy. Everything else of the export (names, attributes, small constants,
+metadata) is kept byte for byte. `benchmarks.skeleton_make` writes them.
 
     from benchmarks.skeleton import load_skeleton, names, sample_inputs
     model = load_skeleton("ts/resnet18")
 
-Networks that `benchmarks.architectures` writes by code are had in the same way, as `made/NAME`.
+Networks that `benchmarks.architectures` writes by code are available in the same way, as `made/NAME`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ KNOTS = 17
 
 
 MADE = "made"
-"""The dress of networks that are written by code; `names` gives them only when it is asked for them."""
+"""The dress of networks that are written by code; `names` only lists them for this dress."""
 
 
 def names(dress: str | None = None) -> list[str]:
-    """The skeletons there are, as `dress/name`, in the order of the zoo; of one dress when it is given."""
+    """The names of skeletons, as `dress/name`, in the order of the zoo; of one dress if given."""
     if dress == MADE:
         return [f"{MADE}/{name}" for name in ARCHITECTURES]
     return [
@@ -80,14 +80,14 @@ def sample_inputs(key: str, model: ModelProto, batch: int = 2, seed: int = 0) ->
 
 
 def refilled_bytes(model: ModelProto) -> int:
-    """How large the refilled model is, without refilling it."""
+    """The size of the refilled model, without refilling it."""
     recipes = [tensor for tensor in tensors(model) if is_recipe(tensor)]
     weights = sum(int(np.prod(tensor.dims)) * TYPES[tensor.data_type].itemsize for tensor in recipes)
     return model.ByteSize() + weights
 
 
 def save_skeleton(model: ModelProto, path: Path) -> int:
-    """Write a model of recipes; the same bytes for the same model. Returns the size of the file."""
+    """Write a model of recipes, with the same bytes for the same model. Returns the size of the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = gzip.compress(model.SerializeToString(deterministic=True), 9, mtime=0)
     path.write_bytes(data)

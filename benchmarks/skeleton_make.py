@@ -1,10 +1,10 @@
 """Make skeletons of exported models: `python -m benchmarks skeletons`.
 
-Replacing each weight by noise of the same mean and spread keeps a layer's scale only on average; over fifty layers
-the answers would vanish, overflow, or no longer depend on the input, and comparing them would mean nothing. So the
-graph is walked node by node, once with the true weights and once with the drawn ones, and each drawn layer gets the
-gain and the biases that give every channel the true mean and the layer its true variation. Gains go into the recipes;
-biases are kept, rounded to eight bits of mantissa.
+Replacing each weight with noise of the same mean and variance keeps a layer's scale only on average; after fifty
+layers the outputs would vanish, overflow, or no longer depend on the input, and comparisons would be meaningless. So
+the graph is evaluated node by node, once with the true weights and once with the drawn ones, and each drawn layer gets
+the gain and the biases that give every channel the true mean and the layer its true variance. Gains go into the
+recipes; biases are stored, rounded to eight bits of mantissa.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from benchmarks.skeleton import (
     tensors,
 )
 
-SMALL = 64  # elements: what is smaller is kept as it is
+SMALL = 64  # elements; smaller tensors are kept unchanged
 FEEDS = 3
 _LINEAR = {"Conv": 1, "ConvTranspose": 1, "BatchNormalization": 1, "Gemm": -1, "MatMul": -1, "Add": -1}  # channel axis
 _BIAS = {"Conv": 2, "ConvTranspose": 2, "BatchNormalization": 2, "Gemm": 2, "MatMul": -1, "Add": 1}
@@ -41,7 +41,7 @@ Moments = tuple[np.ndarray, float]
 
 
 def make_skeleton(key: str, source: Path, target: Path) -> dict[str, Any]:
-    """Write the skeleton of the model at `source`, and check that its answers are sane; what was written."""
+    """Write the skeleton of the model at `source`, and check that its outputs are sane; returns its record."""
     original = onnx.load(source)
     feeds = [sample_inputs(key, original, batch=1, seed=seed) for seed in range(FEEDS)]
     drawn = ModelProto()
@@ -62,12 +62,12 @@ def make_skeleton(key: str, source: Path, target: Path) -> dict[str, Any]:
 
 
 def _variation(answers: Sequence[np.ndarray]) -> float:
-    """How much the answers to different inputs differ."""
+    """The variation of the outputs over different inputs."""
     return float(np.std(np.stack(answers).astype(np.float64), axis=0).mean())
 
 
 def make_all(keys: list[str] | None, *, force: bool) -> None:
-    """Make the skeleton of every export that has none yet, or of the exports called `dress/name`."""
+    """Make the skeleton of every export without one, or of the exports `dress/name`."""
     for dress, name, source in exported():
         key = f"{dress}/{name}"
         target = FOLDER / f"{key}.onnx.gz"
@@ -80,14 +80,14 @@ def make_all(keys: list[str] | None, *, force: bool) -> None:
 
 
 def describe(tensor: TensorProto, seed: int) -> None:
-    """Turn a large random float tensor into a recipe; leave every other one as it is."""
+    """Turn a large random float tensor into a recipe; leave all others unchanged."""
     count = int(np.prod(tensor.dims))
     if count < SMALL or tensor.data_type not in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16):
         return
     array = numpy_helper.to_array(tensor)
     data = array.tobytes()
     if len(zlib.compress(data[: 1 << 20], 6)) < 0.4 * min(len(data), 1 << 20) or not np.isfinite(array).all():
-        return  # masks, position tables, constants: they mean something, and they are small in the file
+        return  # masks, position tables, constants: their values matter, and they compress well
     recipe = {"location": MARK, "seed": str(seed)}
     if array.ndim < 2 or min(array.shape) == array.size // max(array.shape) == 1:
         knots = np.quantile(array.astype(np.float64), np.linspace(0, 1, KNOTS))
@@ -108,7 +108,7 @@ def _write(tensor: TensorProto, recipe: dict[str, str]) -> None:
 
 
 class Walker:
-    """Evaluates the outer graph of a model node by node, for several inputs side by side."""
+    """Evaluates the main graph of a model node by node, for several inputs in parallel."""
 
     def __init__(self, model: ModelProto, feeds: list[dict[str, np.ndarray]]) -> None:
         self.model = model
@@ -116,7 +116,7 @@ class Walker:
         self.envs: list[Env] = [dict(feed) for feed in feeds]
 
     def run(self, visit: Callable[[int, NodeProto], list[Env] | None]) -> list[list[np.ndarray]]:
-        """Evaluate all nodes; `visit` may give a node's outputs itself. The outputs of the model for each feed."""
+        """Evaluate all nodes; `visit` may give a node's outputs itself. Returns the model's outputs for each feed."""
         graph = self.model.graph
         keep = {value.name for value in graph.output}
         last = {name: at for at, node in enumerate(graph.node) for name in _reads(node)}
@@ -136,7 +136,7 @@ class Walker:
         return [[env.get(value.name, self.consts.get(value.name)) for value in graph.output] for env in self.envs]
 
     def evaluate(self, node: NodeProto) -> list[Env]:
-        """The outputs of one node for each feed, or once when none of its inputs depends on them."""
+        """The outputs of one node for each feed, or once if none of its inputs depends on the feed."""
         if node.op_type == "Constant" and node.attribute[0].name == "value":
             return [{node.output[0]: numpy_helper.to_array(node.attribute[0].t)}]
         reads = sorted(name for name in _reads(node) if name in self.envs[0] or name in self.consts)
@@ -190,7 +190,7 @@ def run_once(model: ModelProto, feed: dict[str, np.ndarray]) -> list[np.ndarray]
 
 
 def _moments(answers: list[Env], node: NodeProto) -> Moments:
-    """The mean of each channel, and how much a value varies around it, over all feeds."""
+    """The mean of each channel, and the deviation around it, over all feeds."""
     arrays = [next(iter(answer.values())).astype(np.float64) for answer in answers]
     axis = _LINEAR[node.op_type]
     columns = [np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1) for array in arrays]
@@ -199,7 +199,7 @@ def _moments(answers: list[Env], node: NodeProto) -> Moments:
 
 
 def observe(model: ModelProto, feeds: list[dict[str, np.ndarray]]) -> tuple[list[list[np.ndarray]], dict[int, Moments]]:
-    """The true answers, and the true moments behind each linear node."""
+    """The true outputs, and the true moments after each linear node."""
     wanted: dict[int, Moments] = {}
     walker = Walker(model, feeds)
 
@@ -229,7 +229,7 @@ class Tuner:
         self.done: set[str] = set()
 
     def tune(self, feeds: list[dict[str, np.ndarray]]) -> None:
-        """Walk the drawn model and put each layer right before what follows is evaluated."""
+        """Walk the drawn model and correct each layer before its readers are evaluated."""
         self.walker = Walker(self.filled, feeds)
         self.walker.run(self._visit)
 
@@ -245,7 +245,7 @@ class Tuner:
         return None
 
     def _take(self, name: str) -> TensorProto | None:
-        """The recipe that `name` is a reshaped or transposed copy of, once."""
+        """The recipe of which `name` is a reshaped or transposed copy, once."""
         while name not in self.recipes:
             node = self.makers.get(name)
             if node is None or node.op_type not in _THROUGH:

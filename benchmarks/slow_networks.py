@@ -1,13 +1,13 @@
-"""What the other forms of slow operators gain in whole networks: skeletons, and generated ones of further families.
+"""The gain of other forms of slow operators in whole networks: skeletons, and generated ones of further families.
 
-Each network runs as exported with all of the runtime's own optimizations, and with the runtime's off as level `all` of
-an older graphopt writes it, as this one does, and with numerics `fast`, too. The four run in turn, on one thread; the
-least times of the processor count, from which other work on the machine takes nothing.
+Each network runs as exported with all of the runtime's own optimizations, and with these off as the result of level
+`all` of an older graphopt, of this one, and of this one with numerics `fast`. The four alternate on one thread; the
+least CPU times count, which exclude other work on the machine.
 
     git worktree add /tmp/old e46c1e5
     python -m benchmarks slow-networks --old /tmp/old
 
-Without an older one, this graphopt without the passes that choose by `graphopt_passes.algorithm.work` takes its place.
+Without an older one, this graphopt without the passes that choose by `graphopt_passes.algorithm.work` replaces it.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from graphopt_passes.algorithm.work import Weighed
 BEGIN, END = "<!-- networks of `python -m benchmarks slow-networks` -->", "<!-- end of networks -->"
 KIND = "slow_networks"
 WANTED = 1.3
-"""Networks that gain less are given a reason."""
+"""Networks with a smaller gain get a reason."""
 
 _LEAST_ROUNDS = 3
 _PROFILED, _MOST_PROFILES = 4, 8
 _DISTURBED, _UNLIKE = 1.05, 1.2
-"""A profile whose kernels take so much longer than the network is taken again, and is of no use."""
+"""A profile whose kernels take longer than the network by the first factor is repeated, by the second is unusable."""
 
 EXPORTED: dict[str, Callable[..., Network]] = {
     "diffusion U-Net with attention": exported_images.diffusion,
@@ -72,8 +72,8 @@ SKELETONS = (
 
 
 def run(*, old: Path | None = None, fresh: bool = False, seconds: float = 2.0) -> None:
-    """Measure the networks that there are no results of yet, and write their table; results are kept as they come."""
-    os.environ[VARIABLE] = "off"  # both sides choose by the rates that are built in
+    """Measure the networks without results, and write their table; each result is stored at once."""
+    os.environ[VARIABLE] = "off"  # both sides choose by the built-in rates
     rows = [] if fresh else (results.load(KIND) or {"data": []})["data"]
     rows = [row for row in rows if "before" in row]
     known, machine = {row["network"] for row in rows}, Machine()
@@ -86,7 +86,7 @@ def run(*, old: Path | None = None, fresh: bool = False, seconds: float = 2.0) -
 
 
 def networks() -> Iterator[tuple[str, Callable[[], Network]]]:
-    """Each network: how to make it, with numbers for its inputs."""
+    """Each network: a function that makes it, with its inputs."""
     for case in built():
         yield case.operator, lambda case=case: (case.model, case.feed())
     yield from EXPORTED.items()
@@ -103,7 +103,7 @@ def measure(
     name: str, model: onnx.ModelProto, feed: dict[str, np.ndarray], machine: Machine, *, old: Path | None,
     seconds: float,
 ) -> dict[str, Any]:  # fmt: skip
-    """Times of the forms of one network, in milliseconds, which passes chose, and where the time goes at last."""
+    """Times of the forms of one network, in milliseconds, the passes that chose, and the final distribution of time."""
     if old is None:
         weighed = [name for name in registry().names() if issubclass(registry().rule_class(name), Weighed)]
         before = PassManager("all", skip=weighed).run(model).model
@@ -124,16 +124,16 @@ def _is_form(name: str) -> bool:
 
 
 def kernels(model: onnx.ModelProto, feed: dict[str, np.ndarray], machine: Machine, whole: float) -> dict[str, Any]:
-    """The milliseconds of all kernels and those of their limits, and what is beyond them by operator, the most first.
+    """The milliseconds of all kernels, their limits, and the excess by operator, the largest first.
 
-    The limit of a kernel is the time in which the machine copies what it reads and writes, or multiplies what it
-    multiplies. Profiles tell the time by the clock, so there are some more where other work took part of it.
+    The limit of a kernel is the time in which the machine copies the bytes that it reads and writes, or does its
+    multiplications. Profiles use wall-clock time, so several are taken if other work disturbed one.
 
     Args:
         model: the network.
         feed: its inputs.
         machine: the rates.
-        whole: milliseconds of the processor that it takes.
+        whole: CPU milliseconds of the network.
     """
     least: dict[str, dict[str, Any]] = {}
     for _ in range(_MOST_PROFILES):
@@ -162,7 +162,7 @@ def _profiled(model: onnx.ModelProto, feed: dict[str, np.ndarray]) -> list[dict[
 
 
 def _limit(told: dict[str, Any], weights: list[tuple[int, ...]], machine: Machine) -> float:
-    """Microseconds that a kernel takes at least; shapes as its profile tells them."""
+    """A lower bound for the microseconds of a kernel, by the shapes in its profile."""
     given, made = ([next(iter(each.values())) for each in told[f"{side}_type_shape"]] for side in ("input", "output"))
     elements = sum(map(prod, (*given, *made, *(each for each in weights if list(each) not in given))))
     op, multiplied = told["op_name"], 0.0
@@ -175,7 +175,7 @@ def _limit(told: dict[str, Any], weights: list[tuple[int, ...]], machine: Machin
 
 
 def write() -> None:
-    """Write the table into the page of the atlas."""
+    """Write the table into the atlas page."""
     stored = results.load(KIND)
     assert stored is not None, "nothing was measured yet"
     rows = []
@@ -194,7 +194,7 @@ def write() -> None:
 
 
 def _reason(row: dict[str, Any]) -> str:
-    """What the profile of a network says of the time that is left."""
+    """The reason for the remaining time, from the profile of a network."""
     if row["kernels"] > _UNLIKE * row["ms"][2]:
         return "other work disturbed its profile"
     share, least = row["limit"] / row["kernels"], 0.02 * row["kernels"]
@@ -203,7 +203,7 @@ def _reason(row: dict[str, Any]) -> str:
 
 
 def built() -> Iterator[Case]:
-    """Small networks of families that the skeletons do not have."""
+    """Small networks of families that the skeletons lack."""
     yield from (
         _detector(),
         _faces(),
@@ -218,7 +218,7 @@ def built() -> Iterator[Case]:
 
 
 def _convolutions(names: str, first: str, channels: list[int], settings: str, then: str) -> tuple[str, list[str]]:
-    """A row of 3x3 convolutions, each followed by an activation, from one value to the next."""
+    """A chain of 3x3 convolutions, each followed by an activation, from one value to the next."""
     body, constants, now = "", [], first
     for at, (before, after) in enumerate(pairwise(channels)):
         new = f"{names}{at}"

@@ -1,4 +1,4 @@
-"""What of an optimization takes the time, model by model: reading, types, each pass, writing."""
+"""The distribution of an optimization's time, model by model: reading, types, each pass, writing."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from benchmarks.export import exported
 LEVELS = ("basic", "all")
 REPEATS = 3
 WORKLIST = "asking passes at nodes"
-"""What is left of a run when the passes and the inference of types are taken off: rules that had nothing to do."""
+"""The remainder of a run without the passes and type inference: rules that did not match."""
 
 
 def run(models: list[str] | None, dress: str | None) -> None:
-    """Measure every model that the optimizers were compared on; results are kept as they come."""
+    """Measure every model on which the optimizers were compared; each result is stored at once."""
     data: dict[str, dict[str, Any]] = (results.load("stages") or {"data": {}})["data"]
     compared = {row["model"] for row in (results.load("optimizers") or {"data": []})["data"]}
     for kind, name, path in exported(dress):
@@ -32,7 +32,7 @@ def run(models: list[str] | None, dress: str | None) -> None:
 
 
 def measure(path: Path, level: str) -> dict[str, float]:
-    """Seconds of each stage: of the fastest run, its passes in proportion to a run in which every attempt is timed."""
+    """Seconds of each stage of the fastest run; its passes are scaled from a run in which every attempt is timed."""
     from graphopt import PassManager
 
     fastest: dict[str, float] = {}
@@ -49,7 +49,7 @@ def measure(path: Path, level: str) -> dict[str, float]:
 
 
 def _once(manager: Any, path: Path) -> dict[str, float]:
-    """One optimization from file to file; the time of passes is in that of `run` as well."""
+    """One optimization from file to file; the time of passes is also included in that of `run`."""
     from graphopt import Model
 
     gc.collect()
@@ -68,7 +68,7 @@ def _once(manager: Any, path: Path) -> dict[str, float]:
 
 
 def told(stages: dict[str, float], most: int = 4) -> str:
-    """The stages that take the most, each with its share."""
+    """The longest stages, each with its share."""
     whole = sum(stages.values()) or 1.0
     first = sorted(stages.items(), key=lambda item: -item[1])[:most]
     return ", ".join(f"{name} {seconds / whole:.0%}" for name, seconds in first)

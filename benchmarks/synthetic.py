@@ -28,7 +28,7 @@ class Builder:
         self._cache: dict[bytes, str] = {}
 
     def input(self, name: str, dims: Dims) -> str:
-        """A float input; its name."""
+        """A float input; returns its name."""
         self._describe(self.graph.input.add(), name, dims)
         return name
 
@@ -59,11 +59,11 @@ class Builder:
         return name
 
     def noise(self, *shape: int, scale: float = 1.0) -> str:
-        """A new random initializer; its name."""
+        """A new random initializer; returns its name."""
         return self.weight(self.random.standard_normal(shape, np.float32) * np.float32(scale))
 
     def node(self, op: str, *inputs: str, **attributes: Any) -> str:
-        """Append a node; the name of its output."""
+        """Append a node; returns the name of its output."""
         at = len(self.nodes)
         out = f"v{at}"
         encoded = [_attribute(name, value) for name, value in attributes.items()]
@@ -71,7 +71,7 @@ class Builder:
         return out
 
     def finish(self) -> ModelProto:
-        """The model with all nodes in place."""
+        """The model with all its nodes."""
         self.graph.node.extend(self.nodes)
         return self.model
 
@@ -85,7 +85,7 @@ def _attribute(name: str, value: Any) -> AttributeProto:
 
 
 def _elementwise(b: Builder, count: int) -> None:
-    """A chain of cheap ops with the no-ops that exporters leave behind: about half the nodes can go."""
+    """A chain of cheap operators with the no-ops that exporters leave: about half the nodes can be removed."""
     x = b.input("x", ("n", 16))
     one, zero = b.weight(1.0), b.weight(0.0)
     while len(b.nodes) < count:
@@ -112,12 +112,12 @@ def _conv(b: Builder, count: int) -> None:
             variance = b.weight(b.random.uniform(0.5, 1.5, 8))
             y = b.node("BatchNormalization", y, b.noise(8), b.noise(8), b.noise(8), variance)
             y = b.node("Relu", y)
-        x = b.node("Clip", b.node("Add", x, y), *bounds)  # bounded, or the sum overflows with depth
+        x = b.node("Clip", b.node("Add", x, y), *bounds)  # bounded, since the sum would overflow with depth
     b.output(x, ("n", 8, 8, 8))
 
 
 def _transformer(b: Builder, count: int) -> None:
-    """Transformer blocks as an older opset spells them: LayerNormalization and Gelu in pieces, two heads of eight."""
+    """Transformer blocks as older opsets express them: LayerNormalization and Gelu written out, two heads of eight."""
     x = b.input("x", ("n", 4, 16))
     while len(b.nodes) < count:
         x = b.node("Add", x, _attention(b, _norm(b, x)))
@@ -148,7 +148,7 @@ def _attention(b: Builder, x: str) -> str:
 
 
 def _shapes(b: Builder, count: int) -> None:
-    """What a view on a dynamic shape becomes: Shape, Gather, Unsqueeze, Concat, Reshape, over and over."""
+    """A view on a dynamic shape, repeated: Shape, Gather, Unsqueeze, Concat, Reshape."""
     x = b.input("x", ("n", "m", 16))
     zero, one = b.weight(0, share=True), b.weight(1, share=True)
     while len(b.nodes) < count:
@@ -164,7 +164,7 @@ def _shapes(b: Builder, count: int) -> None:
 
 
 def _still(b: Builder, count: int) -> None:
-    """Nothing to do: what an optimizer costs when there is no gain."""
+    """Nothing to rewrite: the cost of an optimizer without a gain."""
     x, y, z = (b.input(name, ("n", 16)) for name in "xyz")
     while len(b.nodes) < count:
         x = b.node("Add", b.node("Tanh", x), y)
@@ -173,7 +173,7 @@ def _still(b: Builder, count: int) -> None:
 
 
 def _fanout(b: Builder, count: int) -> None:
-    """One value with a user for every other node, a quarter of them equal, joined by a tree of additions."""
+    """One value with a reader for every other node, a quarter of them equal, joined by a tree of additions."""
     hub = b.node("Relu", b.input("x", ("n", 16)))
     shared = [b.noise(16) for _ in range(8)]
     level = [

@@ -21,7 +21,7 @@ Row = list[str]
 
 
 def write() -> str:
-    """Build the page from whatever results there are; its path."""
+    """Build the page from the available results; returns its path."""
     sections = (
         _optimizers, _first, _dresses, _latency, _start, _scaling, _large, _unrolling, _profile, _exports, _appendix,
     )  # fmt: skip
@@ -49,7 +49,7 @@ def grid(head: Row, rows: Iterable[Row]) -> str:
 
 
 def figure(value: float | None, digits: int = 3) -> str:
-    """A number with some significant digits, a dash for none."""
+    """A number with some significant digits; a dash for None."""
     if value is None or math.isnan(value):
         return "-"
     if value >= 10**digits:
@@ -58,7 +58,7 @@ def figure(value: float | None, digits: int = 3) -> str:
 
 
 def _reasons() -> dict[str, str]:
-    """Why a peer is ahead: `kind peer model` -> reason, written by whoever looked into it."""
+    """Why a peer is faster: `kind peer model` -> reason, written by the person who investigated it."""
     path = HERE / "reasons.json"
     return json.loads(path.read_text()) if path.exists() else {}
 
@@ -107,7 +107,7 @@ def _common(data: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _slower(data: list[dict[str, Any]]) -> str:
-    """Models on which a peer optimizes faster than graphopt does the comparable job."""
+    """Models on which a peer optimizes faster than graphopt at a comparable level."""
     pairs = [(peer, "graphopt_all" if peer == "ort_all" else "graphopt_basic") for peer in PEERS]
     lines = []
     behind: dict[str, list[tuple[float, str]]] = {}
@@ -132,9 +132,9 @@ def _slower(data: list[dict[str, Any]]) -> str:
 
 
 def _behind(behind: dict[str, list[tuple[float, str]]], data: list[dict[str, Any]]) -> list[str]:
-    """The models on which each peer optimizes faster: by how much, what takes graphopt's time, and what more it does.
+    """The models on which each peer optimizes faster: by how much, where graphopt's time goes, and what more it does.
 
-    `python -m benchmarks stages` measures what takes the time.
+    `python -m benchmarks stages` measures where the time goes.
     """
     found = (results.load("stages") or {"data": {}})["data"]
     rows = {row["model"]: row for row in data}
@@ -167,7 +167,7 @@ def _failures(data: list[dict[str, Any]]) -> str:
 
 
 def _ahead(data: list[dict[str, Any]], threads: str) -> dict[tuple[str, str], float]:
-    """(model, peer variant) -> how much faster that variant runs than graphopt's better one, where it does."""
+    """(model, peer variant) -> its speed-up over graphopt's best variant, if it is faster."""
     found = {}
     for row in data:
         for name, got in row.get("latency", {}).get(threads, {}).items():

@@ -1,7 +1,7 @@
-"""Where a quantized network rounds otherwise than the model as it is: each operator alone, on the integers it reads.
+"""Where a quantized network rounds differently from the original: each operator alone, on the integers that it reads.
 
-The model is run as it is with the runtime's optimizer off. Each part of it from quantized values to the next is then
-optimized, by graphopt or by the runtime, and run by itself on these values, and compared with what they were.
+The original model is run with the runtime's optimizer off. Each part between quantized values is then optimized, by
+graphopt or by the runtime, run alone on the original's values, and its results are compared with the original's.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from graphopt import optimize
 from graphopt.system.sessions import open_session
 
 _MOST_OPERATORS = 12
-"""Larger parts are islands of floats between integers, whose rounding is not one operator's."""
+"""Larger parts are float regions between integers, whose rounding is not that of one operator."""
 
 
 def ties(model: ModelProto, feed: dict[str, Any], *, runtime: bool = False) -> dict[str, Any]:
-    """How many elements differ, of how many, by how many steps at most, and the farthest of them from halfway.
+    """The number of differing elements, of all, the largest difference in steps, and the largest distance from a tie.
 
     Args:
         model: a quantized network.
         feed: its inputs.
-        runtime: whether the runtime optimizes the parts, by all that it has, and not level `all`.
+        runtime: whether the runtime optimizes the parts, with all its optimizations, instead of level `all`.
     """
     model = onnx.shape_inference.infer_shapes(model)
     makers = {name: node for node in model.graph.node for name in node.output}
@@ -56,7 +56,7 @@ def ties(model: ModelProto, feed: dict[str, Any], *, runtime: bool = False) -> d
 
 
 def _sources(node: NodeProto, makers: dict[str, NodeProto], values: dict[str, Any]) -> tuple[set[str], int]:
-    """The quantized values, and inputs, that an operator's result is made of, and how many operators are between."""
+    """The quantized values and inputs that an operator's result depends on, and the number of operators between."""
     sources: set[str] = set()
     stack, seen, size = [node.input[0]], set[str](), 0
     while stack:

@@ -1,7 +1,7 @@
-"""Every optimizer as one call from file to file, and the process it is measured in.
+"""Every optimizer as one call from file to file, and the process in which it is measured.
 
-Each measurement is a process of its own, `python -m benchmarks.tools TOOL SOURCE TARGET REPEATS`: a crash, a leak or
-a warm cache of one tool is no other tool's business. Imports are timed apart from the work.
+Each measurement is a separate process, `python -m benchmarks.tools TOOL SOURCE TARGET REPEATS`: a crash, a leak or a
+warm cache of one tool does not affect another. Imports are timed separately.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _plain() -> Job:
 
 def _graphopt(level: str, *, beside: bool = False) -> Callable[[], Job]:
     def prepare() -> Job:
-        # What is imported is timed apart, as with the other tools: graphopt imports onnx and its passes at first use.
+        # Imports are timed separately, as for the other tools: graphopt imports onnx and its passes on first use.
         from graphopt import ExternalData, PassManager
 
         manager = PassManager(level)
@@ -128,10 +128,10 @@ PEERS = tuple(name for name in TOOLS if name not in OURS and name != "load_save"
 
 
 def measure(tool: str, source: Path, target: Path, repeats: int = 3, limit: float = 600.0) -> dict[str, Any]:
-    """Run one tool on one file in a process of its own.
+    """Run one tool on one file in a separate process.
 
     Returns import time, the time of each run, resident memory after the import and at its peak in the first run, and
-    the processor's time from the start of the process to the end of that run; or `failed` with the reason.
+    the CPU time from the start of the process to the end of that run; or `failed` with the reason.
     """
     command = [sys.executable, "-m", "benchmarks.tools", tool, str(source), str(target), str(repeats)]
     try:
@@ -146,7 +146,7 @@ def measure(tool: str, source: Path, target: Path, repeats: int = 3, limit: floa
 
 
 def count_nodes(path: Path) -> int:
-    """Nodes of the model, those of inner graphs and functions included."""
+    """Nodes of the model, including subgraphs and functions."""
     import onnx
 
     def count(nodes: Any) -> int:
@@ -162,7 +162,7 @@ def count_nodes(path: Path) -> int:
 
 
 def _resident(field: str) -> float:
-    """Megabytes; from the kernel's own book, since `getrusage` of a child starts at the size of its parent."""
+    """Megabytes; from /proc, since `getrusage` of a child starts at the size of its parent."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field):
             return round(int(line.split()[1]) / 1024, 1)
@@ -174,7 +174,7 @@ def main(tool: str, source: str, target: str, repeats: str) -> None:
     start = time.perf_counter()
     job = TOOLS[tool]()
     if "onnx" in sys.modules:
-        # onnx registers its operators when it is first asked for one, onnxruntime when it is imported.
+        # onnx registers its operators on first access, onnxruntime on import.
         sys.modules["onnx"].defs.has("Relu")
     imported = time.perf_counter() - start
     after_import = _resident("VmRSS")

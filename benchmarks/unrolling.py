@@ -1,4 +1,4 @@
-"""What unrolling a loop gains: run time and session start of loops and of what the pass makes of them."""
+"""The gain of unrolling a loop: run time and session start of loops and of their unrolled forms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphopt import Options, PassManager
 
 
 def _chain(count: int) -> str:
-    """So many operators on single elements, one behind the other."""
+    """A chain of `count` operators on single elements."""
     names = ["s", *(f"v{number}" for number in range(1, count)), "so"]
     operators = cycle(("Sin", "Abs", "Sqrt", "Cos"))
     return "  ".join(
@@ -30,13 +30,13 @@ BODIES = {
     "64 elementwise": ((16,), _chain(64)),
     "MatMul 64x64": ((1, 64), "so = MatMul (s, w)"),
 }
-"""Shape of the state and what a round does with it."""
+"""Shape of the state, and the body of an iteration."""
 
 ROUNDS = (1, 2, 5, 20, 100)
 
 
 def loop(dims: tuple[int, ...], steps: str, rounds: int) -> onnx.ModelProto:
-    """A model that is a loop of so many rounds and nothing else."""
+    """A model that only has a loop of `rounds` iterations."""
     kind = f"float[{','.join(map(str, dims))}]"
     body = f"b (int64 i, bool c, {kind} s) => (bool co, {kind} so) {{ co = Identity (c)  {steps} }}"
     model = parser.parse_model(
@@ -49,7 +49,7 @@ def loop(dims: tuple[int, ...], steps: str, rounds: int) -> onnx.ModelProto:
 
 
 def session(model: onnx.ModelProto) -> tuple[ort.InferenceSession, float]:
-    """A session on one thread, all of the runtime's optimizations on, and the milliseconds it took."""
+    """A session on one thread with all of the runtime's optimizations, and the milliseconds of its start."""
     settings = ort.SessionOptions()
     settings.intra_op_num_threads = 1
     settings.log_severity_level = 3
@@ -59,7 +59,7 @@ def session(model: onnx.ModelProto) -> tuple[ort.InferenceSession, float]:
 
 
 def run(repeats: int = 300) -> None:
-    """Measure each body at each number of rounds, loop and copies in turn."""
+    """Measure each body at each number of iterations, loop and unrolled form alternating."""
     everything = Options(unroll_limit=10**6, unroll_runs=10**9)
     manager = PassManager(passes="eliminate_loop_with_const_trip_count", options=everything)
     data = []

@@ -1,8 +1,8 @@
-"""Seeded weights whose statistics look trained: what a fresh network hides, these show (needs torch).
+"""Seeded weights with the statistics of trained ones, which reveal faults that a fresh network hides (needs torch).
 
 A fresh BatchNorm is the identity, a fresh bias is zero, a fresh layer scale is 1e-6: a rewrite that loses any of them
-would still give the right numbers. So constants are replaced by random values, linear layers get weights that carry
-the signal, and the running statistics of every BatchNorm are measured on random input and then disturbed.
+would still give the right numbers. So constants are replaced with random values, linear layers get weights that
+preserve the signal, and the running statistics of every BatchNorm are measured on random input and then perturbed.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _calibrate(net: nn.Module, entry: Entry, seed: int) -> None:
         mean, var = norm.running_mean, norm.running_var
         assert mean is not None
         assert var is not None
-        if isinstance(norm, nn.BatchNorm1d):  # pooled maps of noise differ so little that a norm would blow it up
+        if isinstance(norm, nn.BatchNorm1d):  # pooled noise varies so little that normalization would amplify it
             var.add_(0.1 * mean.square())
         var.clamp_(min=1e-3).mul_(torch.empty_like(var).uniform_(0.8, 1.25))
         mean.add_(torch.randn_like(mean) * 0.1 * var.sqrt())

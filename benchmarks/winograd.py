@@ -1,10 +1,10 @@
-"""What convolutions by Winograd's algorithm gain: whole models, beside the runtime's best level and layout alone.
+"""The gain of Winograd convolutions: whole models, against the runtime's best level and layout alone.
 
-Each model runs in a process of its own, in three variants that take turns: the export under ORT_ENABLE_ALL, level
-`all`, and level `all` with `numerics="fast"`, which adds Winograd's algorithm; the latter two with the runtime's
-optimizer off. On one thread its processor time counts, which is the time by the clock on an idle machine and leaves out
-what other processes take on a busy one; on more threads the clock. Ratios are taken round by round; beside their median
-stands the ratio of the least times.
+Each model runs in a separate process, in three alternating variants: the export under ORT_ENABLE_ALL, level `all`, and
+level `all` with `numerics="fast"`, which adds Winograd's algorithm; the latter two with the runtime's optimizer off.
+On one thread CPU time counts, which equals wall-clock time on an idle machine and excludes other processes on a busy
+one; on more threads wall-clock time. Ratios are taken round by round; beside their median is the ratio of the least
+times.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PASS = "convert_conv_to_winograd"
 
 
 def run(models: list[str] | None, threads: tuple[int, ...], budget: float) -> None:
-    """Measure models, each in a process of its own, and write the page; results are kept as they come."""
+    """Measure models, each in a separate process, and write the page; each result is stored at once."""
     rows: dict[str, Any] = {row["model"]: row for row in (results.load("winograd") or {"data": []})["data"]}
     for name in models or MODELS:
         command = [sys.executable, "-m", "benchmarks.winograd", name, json.dumps(threads), str(budget)]
@@ -50,7 +50,7 @@ def run(models: list[str] | None, threads: tuple[int, ...], budget: float) -> No
 
 
 def measure(name: str, threads: list[int], budget: float) -> dict[str, Any]:
-    """One model: layers converted, differences, sizes, session starts, times."""
+    """One model: converted layers, differences, sizes, session starts, times."""
     with tempfile.TemporaryDirectory() as folder:
         files, report = _prepare(model_path("ts", name), Path(folder))
         import onnx
@@ -67,7 +67,7 @@ def measure(name: str, threads: list[int], budget: float) -> dict[str, Any]:
 
 
 def _prepare(path: Path, folder: Path) -> tuple[dict[str, Path], dict[str, Any]]:
-    """The files of the variants, and what was converted."""
+    """The files of the variants, and the conversions."""
     from graphopt import PassManager
 
     files, report = {"raw": path}, {}
@@ -94,7 +94,7 @@ def _open(path: Path, level: str, threads: int) -> Any:
     settings.log_severity_level = 4
     settings.intra_op_num_threads = threads
     settings.inter_op_num_threads = 1
-    # The threads of a session that has just run must not spin on the cores of the one that runs next.
+    # The threads of the previous session must not spin on the cores of the next one.
     settings.add_session_config_entry("session.force_spinning_stop", "1")
     levels = {"none": "ORT_DISABLE_ALL", "all": "ORT_ENABLE_ALL"}
     settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, levels[level])
@@ -110,7 +110,7 @@ def _difference(got: np.ndarray, wanted: np.ndarray) -> float:
 
 
 def _starts(files: dict[str, Path]) -> dict[str, float]:
-    """Least milliseconds until a session is ready; large models only once."""
+    """Least milliseconds until a session is ready; only once for large models."""
     rounds = 1 if _bytes(files["raw"]) > _LARGE else 3
     times: dict[str, list[float]] = {variant: [] for variant in files}
     for _ in range(rounds):
@@ -122,7 +122,7 @@ def _starts(files: dict[str, Path]) -> dict[str, float]:
 
 
 def _times(files: dict[str, Path], feed: dict[str, np.ndarray], threads: int, budget: float) -> dict[str, Any]:
-    """Milliseconds of every variant, and its time as a part of the raw model's."""
+    """Milliseconds of every variant, and its time relative to the raw model's."""
     sessions = {variant: _open(path, _level(variant), threads) for variant, path in files.items()}
     taken: dict[str, list[float]] = {variant: [] for variant in files}
     order, shuffle = list(files), random.Random(0)

@@ -1,8 +1,8 @@
-"""Known faults of other optimizers as a yardstick: do they still exist, and does `graphopt fuzz` find them by itself?
+"""Known faults of other optimizers as a benchmark: do they still exist, and does `graphopt fuzz` find them by itself?
 
 python -m benchmarks.yardstick [SESSION_FOLDER...]
 
-Each model of known_faults.txt is judged with its optimizer, as the fuzzer judges. Of those that show a fault, the
+Each model of known_faults.txt is judged with its optimizer, as in the fuzzer. For those that still show a fault, the
 sessions tell which were found in random models, and after how many of these.
 """
 
@@ -31,14 +31,14 @@ METADATA = "METADATA"
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A fault that is known.
+    """A known fault.
 
     Attributes:
         tool: the optimizer.
         kinds: verdicts that it may show as.
-        rule: the optimizer's pass, `-` where it names none.
-        words: what a finding of it has in its model or message.
-        what: in words.
+        rule: the optimizer's pass, `-` if none is known.
+        words: texts that its findings have in the model or message.
+        what: a description.
         text: a model that shows it.
     """
 
@@ -85,7 +85,7 @@ def known_faults() -> Iterator[Known]:
 
 
 def verdict(known: Known, subject: Subject) -> str:
-    """What the optimizer makes of the model: the kind of the fault, or that there is none."""
+    """The optimizer's verdict on the model: the kind of fault, or none."""
     try:
         judge = Judge(known.sample())
     except NotUsableError as reason:
@@ -101,7 +101,7 @@ def main() -> None:
 
 
 def table(reports: list[dict[str, Any]]) -> list[str]:
-    """What of the known faults is there still, and what sessions found of it."""
+    """Which of the known faults still exist, and which of them sessions found."""
     findings = [(finding, report["models"]) for report in reports for finding in report["findings"]]
     subjects: dict[str, Subject] = {}
     lines, there, found = [], 0, 0

@@ -1,7 +1,7 @@
-"""The zoo: which architectures the benchmarks and tests stand on, and how each one is built.
+"""The zoo: the architectures of benchmarks and tests, and how each is built.
 
 Reading the registry needs no torch; building a network does. Weights are never downloaded: they are seeded, and
-`benchmarks.weights` makes their statistics those of a trained network, so that a wrong rewrite shows in numbers.
+`benchmarks.weights` gives them the statistics of a trained network, so that a wrong rewrite changes the numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DRESSES = {
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One network input: what it holds, and which axes carry a symbol when the export is dynamic."""
+    """One network input: its contents, and its symbolic axes if the export is dynamic."""
 
     name: str
     shape: tuple[int, ...]
@@ -40,8 +40,8 @@ class Entry:
     build: Callable[[], nn.Module]
     inputs: tuple[Input, ...]
     dynamic: bool = False
-    opset: int | None = None  # the exporter's default unless the variant is about an older opset
-    unfused: bool = False  # TorchScript only: keep BatchNorm and constant chains as they are traced
+    opset: int | None = None  # the exporter's default, except for variants of an older opset
+    unfused: bool = False  # TorchScript only: keep BatchNorm and constant chains as traced
     dresses: tuple[str, ...] = tuple(DRESSES)
 
 
@@ -57,13 +57,13 @@ def _tokens(bound: int, length: int, *, mask: bool) -> tuple[Input, ...]:
 
 
 def prepare_torchvision() -> None:
-    """Declare the two C++ operators that torchvision wants at import and that a CPU-only install lacks."""
+    """Declare the two C++ operators that torchvision needs at import and a CPU-only install lacks."""
     import torch
 
     for name in ("torchvision::nms", "torchvision::qnms"):
         try:
             torch.library.define(name, "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        except RuntimeError:  # a second call, or a torchvision that brings them
+        except RuntimeError:  # a second call, or a torchvision that has them
             return
 
 
@@ -212,7 +212,7 @@ def _entries() -> list[Entry]:
         found.append(replace(base[name], name=f"{name}_dyn", dynamic=True))
     for name in ("mobilenetv2_100", "resnet50", "densenet121", "yolo_pan", "repvgg_a0", "bert", "swin_tiny"):
         found.append(replace(base[name], name=f"{name}_unfused", unfused=True, dresses=("ts",)))
-    eager = {  # the exporter knows fused attention from opset 14 on
+    eager = {  # the exporter supports fused attention from opset 14 on
         "bert": _transformers("BertModel", "BertConfig", "last_hidden_state", **_BERT, attn_implementation="eager"),
         "vit_tiny_patch16_224": _timm("vit_tiny_patch16_224", fused=False),
     }
@@ -226,7 +226,7 @@ ZOO: dict[str, Entry] = {entry.name: entry for entry in _entries()}
 
 
 def select(names: list[str] | None = None) -> list[Entry]:
-    """The entries whose names are given, or all of them; a name that is not in the zoo is an error."""
+    """The entries of the given names, or all; an unknown name is an error."""
     if not names:
         return list(ZOO.values())
     unknown = [name for name in names if name not in ZOO]
