@@ -281,7 +281,7 @@ class Command:
             prog=f"graphopt {self.name}", description=self.text, add_help=False, allow_abbrev=False,
             formatter_class=_Formatter if shown else _Unshown,
         )  # fmt: skip
-        parser.add_argument("-h", "--help", action="help", help="Show this and end.")
+        parser.add_argument("-h", "--help", action="help", help="Show this help and exit.")
         if not shown:
             parser.usage = ""  # otherwise it is formatted for every command line, and never shown
         for parameter in self.parameters:
@@ -364,8 +364,8 @@ def _stated(called: Any) -> dict[str, tuple[Any, Any]]:
 
 COMMON = (
     Parameter("config", Option("--config", help="A TOML file with values for options not given."), str),
-    Parameter("verbose", Option("--verbose", "-v", help="Tell on standard error what is done and left."), bool),
-    Parameter("quiet", Option("--quiet", "-q", help="No progress and no report; the exit code tells."), bool),
+    Parameter("verbose", Option("--verbose", "-v", help="Show the log on standard error."), bool),
+    Parameter("quiet", Option("--quiet", "-q", help="No progress and no report, only the exit code."), bool),
 )
 """Parameters of every command."""
 

@@ -48,7 +48,7 @@ def audit(
     opset: Opset = None,
     sizes: Sizes,
     data: Data = None,
-    metric: Annotated[str | None, Option(help="module:function of (outputs, data) that gives a number.")] = None,
+    metric: Annotated[str | None, Option(help="module:function that maps (outputs, data) to a number.")] = None,
     seed: Seed = 0,
     measured: TimingOptions,
     no_verify: NoVerify = False,

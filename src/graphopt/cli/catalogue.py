@@ -14,13 +14,13 @@ from graphopt.system.files import write_text
 
 
 def passes(
-    name: Annotated[str | None, Argument(metavar="[NAME]", help="One pass; all when left out.")] = None,
+    name: Annotated[str | None, Argument(metavar="[NAME]", help="One pass. Default: all.")] = None,
     *,
     family: Annotated[str | None, Option(help="Only this family.")] = None,
     level: Annotated[str | None, Option(help="Only passes that this level adds.")] = None,
-    peers: Annotated[bool, Option("--peers", help="Every pass of the other optimizers, and graphopt's.")] = False,
+    peers: Annotated[bool, Option("--peers", help="Every pass of other optimizers, and its equivalents.")] = False,
     write: Annotated[str | None, Option(help="Write a page for each pass into this folder.")] = None,
-    index: Annotated[str | None, Option(help="Write what the passes of this package need into its index.")] = None,
+    index: Annotated[str | None, Option(help="Write the needs of this package's passes to its index.")] = None,
     form: ReportForm,
 ) -> None:
     """List the passes, or show everything about one."""

@@ -16,11 +16,11 @@ from graphopt.system.files import destination
 def check(
     models: Models,
     *,
-    baseline: Annotated[str | None, Option(help="What the models were: a file that --save wrote.")] = None,
+    baseline: Annotated[str | None, Option(help="The earlier results: a file that --save wrote.")] = None,
     fail_on: Annotated[
         str, Option(help="Some of numerics, nodes, bytes and slower, like slower=3%,nodes.")
     ] = "numerics",
-    save: Annotated[str | None, Option(help="Write what was found to this file: the next baseline.")] = None,
+    save: Annotated[str | None, Option(help="Write the results to this file: the next baseline.")] = None,
     chosen: Passes,
     sizes: Sizes,
     data: Data = None,

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 def convert(
     files: Files,
     *,
-    opset: Annotated[int | None, Option(help="The version of the standard's operators, from 7 on.")] = None,
+    opset: Annotated[int | None, Option(help="The version of the standard operator set, at least 7.")] = None,
     runtime: Annotated[
-        str | None, Option("--for", help="What it is for: tensorrt, coreml, openvino, ncnn or tract.")
+        str | None, Option("--for", help="The target: tensorrt, coreml, openvino, ncnn or tract.")
     ] = None,
-    ml_opset: Annotated[int | None, Option(help="The version of ai.onnx.ml; default: as it is.")] = None,
+    ml_opset: Annotated[int | None, Option(help="The version of ai.onnx.ml. Default: unchanged.")] = None,
     sizes: Sizes,
     opaque_weights: Opaque = None,
     verify: Verify = False,

@@ -36,17 +36,15 @@ if TYPE_CHECKING:
 
 MARGIN = 0.05
 StoreGiven = Annotated[str, Argument(metavar="STORE", help="The file that `corpus run` wrote.")]
-Release = Annotated[str | None, Option("--release", help="Which release. Default: the newest.")]
-OldStore = Annotated[
-    str | None, Option("--against", help="A store of another release, or the same, to say what changed.")
-]
+Release = Annotated[str | None, Option("--release", help="The release. Default: the newest.")]
+OldStore = Annotated[str | None, Option("--against", help="A store of another release, or the same, to show changes.")]
 OldRelease = Annotated[
-    str | None, Option("--against-release", help="Which release of that. Default: the newest.", needs="against")
+    str | None, Option("--against-release", help="The release in that store. Default: the newest.", needs="against")
 ]
 Margin = Annotated[
-    float, Option("--margin", help="By which share a model may be slower, like 0.05.", min=0, needs="against")
+    float, Option("--margin", help="The fraction by which a model may be slower, like 0.05.", min=0, needs="against")
 ]
-StorePath = Annotated[str, Option("--store", help="The file with all records; made if it is not there.")]
+StorePath = Annotated[str, Option("--store", help="The file with all records; created if missing.")]
 
 
 def run(
@@ -58,16 +56,16 @@ def run(
     ],
     *,
     store: StorePath,
-    jobs: Annotated[int, Option(help="How many models to work on at once, on this machine.", min=1)] = 1,
+    jobs: Annotated[int, Option(help="The number of models audited in parallel on this machine.", min=1)] = 1,
     no_latency: Annotated[
-        bool, Option("--no-latency", help="Count, check and compare numbers; measure no latency.")
+        bool, Option("--no-latency", help="Count, check and compare results; measure no latency.")
     ] = False,
     scheduler: Annotated[
         str,
         Option(help="A scheduler of Dask, like tcp://host:8786; `local` starts one here, `none` does without Dask."),
     ] = "",
-    shard: Annotated[str, Option(help="i/n: the i-th of n parts, for batch queues.")] = "1/1",
-    release: Annotated[str, Option(help="What reports call this run. Default: graphopt's version.")] = "",
+    shard: Annotated[str, Option(help="i/n: part i of n, for batch queues.")] = "1/1",
+    release: Annotated[str, Option(help="The name of this run in reports. Default: graphopt's version.")] = "",
     level: Levels = None,
     against: Against = None,
     measured: TimingOptions,
@@ -78,14 +76,12 @@ def run(
     no_verify: NoVerify = False,
     timeout: Timeout = 300.0,
     memory: Annotated[
-        float | None, Option(help="GiB that one process may hold. Default: half of the machine's.", min=0)
+        float | None, Option(help="Memory limit of one process, in GiB. Default: half of the machine's.", min=0)
     ] = None,
-    largest: Annotated[float | None, Option(help="GiB of the largest model, external data included.", min=0)] = None,
+    largest: Annotated[float | None, Option(help="Size limit of a model in GiB, with external data.", min=0)] = None,
     disk: Annotated[
         float | None,
-        Option(
-            help="GiB that models behind URLs may have at once on each machine. Default: half of what is free.", min=0
-        ),
+        Option(help="GiB that models behind URLs may occupy on each machine. Default: half of the free space.", min=0),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -123,10 +119,10 @@ def show_report(
     against_release: OldRelease = None,
     margin: Margin = MARGIN,
     releases: Annotated[
-        bool, Option("--releases", help="Say what each contestant did in each release of STORE.")
+        bool, Option("--releases", help="Show the results of each contestant in each release of STORE.")
     ] = False,
     html: Html = None,
-    table: Annotated[str | None, Option(help="Write all records to this .parquet or .csv file, too.")] = None,
+    table: Annotated[str | None, Option(help="Also write all records to this .parquet or .csv file.")] = None,
     form: ReportForm,
 ) -> None:
     """Show the results of one release: by optimizer, pass and operator, and changes. Exit code 1: some are wrong."""
@@ -154,11 +150,11 @@ def show_report(
 def gate(
     store: StoreGiven,
     *,
-    against: Annotated[str, Option(help="The store of the release before; it may be the same.")],
+    against: Annotated[str, Option(help="The store of the previous release; may be the same store.")],
     release: Release = None,
     against_release: OldRelease = None,
     margin: Margin = MARGIN,
-    repeat: Annotated[int, Option(help="How often to measure again what seems slower.", min=0)] = 2,
+    repeat: Annotated[int, Option(help="How often to repeat measurements that seem slower.", min=0)] = 2,
     as_json: Json = False,
 ) -> None:
     """Decide whether a release is acceptable. Exit code 1: a model is wrong, fails, or is slower beyond the margin."""
@@ -183,7 +179,7 @@ def gate(
 
 
 def merge(
-    store: Annotated[str, Argument(metavar="STORE", help="The file to take all over into; made if it is not there.")],
+    store: Annotated[str, Argument(metavar="STORE", help="The file to merge into; created if missing.")],
     others: Annotated[list[str], Argument(metavar="OTHER...", help="Stores, one of each shard.")],
 ) -> None:
     """Merge the stores of shards into one; a record that exists already is not counted twice."""

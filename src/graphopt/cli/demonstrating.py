@@ -33,7 +33,7 @@ def demo(
     ] = None,
     budget: Annotated[float, Option(help="Seconds of timing for each network.", min=0)] = 6.0,
     write: Annotated[str | None, Option(help="Only write the model NAME to this file.")] = None,
-    long: Annotated[bool, Option("--long", help="Show the whole audit of each network, too.")] = False,
+    long: Annotated[bool, Option("--long", help="Also show the whole audit of each network.")] = False,
     as_json: Json = False,
 ) -> None:
     """Compare all installed optimizers on three networks, or one: nodes left, and speed."""

@@ -22,7 +22,7 @@ def explain(
     model: Model,
     *,
     node: Annotated[list[str] | None, Option(help="Tell the story of this node or value; may be repeated.")] = None,
-    measure: Annotated[bool, Option("--measure", help="Measure what each pass is worth, by leaving it out.")] = False,
+    measure: Annotated[bool, Option("--measure", help="Measure the gain of each pass, by leaving it out.")] = False,
     chosen: Passes,
     sizes: Sizes,
     opaque_weights: Opaque = None,
@@ -66,14 +66,14 @@ def _tell(found: Explanation, names: list[str], *, as_json: bool) -> None:
 def bisect(
     model: Model,
     *,
-    peer: Annotated[str | None, Option(help="Look at this peer's passes (ort-all: its transformers).")] = None,
+    peer: Annotated[str | None, Option(help="Search this peer's passes (ort-all: its transformers).")] = None,
     suspect: Annotated[
         list[str] | None, Option("--pass", help="With --peer: only this pass; may be repeated, in order.", commas=True)
     ] = None,
     chosen: Passes,
     sizes: Sizes,
     output: Annotated[
-        str, Option("--output", "-o", help="Where to write the smallest model that shows it.")
+        str, Option("--output", "-o", help="The file for the smallest model that shows it.")
     ] = "fault.onnx",
     data: Data = None,
     seed: Seed = 0,

@@ -34,31 +34,31 @@ def fuzz(
     numerics: Numerics = "rounding",
     machine: Target = None,
     ops: Annotated[str, Option(help="Operators to draw from, like Conv,Relu. Default: all.")] = "",
-    minutes: Annotated[float | None, Option(help="How long to go on.", min=0)] = None,
-    models: Annotated[int | None, Option(help="How many models to draw. Default: 1000.", min=1)] = None,
-    seed: Annotated[str, Option(help="Where all models come from: equal seeds give equal models.")] = "0",
-    first: Annotated[int, Option(help="The number of the first model.", min=0)] = 0,
+    minutes: Annotated[float | None, Option(help="The duration in minutes.", min=0)] = None,
+    models: Annotated[int | None, Option(help="The number of models. Default: 1000.", min=1)] = None,
+    seed: Annotated[str, Option(help="The seed of all models: equal seeds give equal models.")] = "0",
+    first: Annotated[int, Option(help="The index of the first model.", min=0)] = 0,
     corpus: Annotated[
-        str | None, Option(help="A folder for reduced models; the same session goes on from there.")
+        str | None, Option(help="A folder for reduced models, from which the same session can be resumed.")
     ] = None,
-    jobs: Annotated[int, Option(help="Processes at once.", min=1)] = 1,
+    jobs: Annotated[int, Option(help="The number of parallel processes.", min=1)] = 1,
     keep_whole: Annotated[bool, Option("--keep-whole", help="Do not reduce failing models.")] = False,
-    reasons: Annotated[bool, Option("--reasons", help="Count why passes declined, too.")] = False,
+    reasons: Annotated[bool, Option("--reasons", help="Also count why passes declined.")] = False,
     passes_until: Annotated[
         int,
         Option(
-            help="Choose golden cases by what passes lack, until each fired so often, and a tenth for each reason.",
+            help="Choose golden cases until each pass fired this often, and declined a tenth as often per reason.",
             min=0,
         ),
     ] = 0,
     after: Annotated[
         list[str] | None,
         Option(
-            help="An earlier session's report (--json), from whose counts --passes-until goes on; may be repeated.",
+            help="An earlier session's report (--json), from whose counts --passes-until continues; may be repeated.",
             needs="passes_until",
         ),
     ] = None,
-    thin: Annotated[int, Option(help="Have levels and peers take turns: each judges one model of so many.", min=1)] = 1,
+    thin: Annotated[int, Option(help="Have levels and peers take turns: each judges one of this many.", min=1)] = 1,
     sow: Annotated[str, Option(help="Golden cases that models begin with, like fuse_gelu/fires_erf.")] = "",
     as_json: Json = False,
     html: Html = None,

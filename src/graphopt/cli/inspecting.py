@@ -15,7 +15,7 @@ def inspect(
     models: Annotated[list[str], Argument(metavar="MODEL...", help="Models; `-` reads standard input.")],
     *,
     html: Annotated[
-        str | None, Option(help="Write a page to this file: the graphs to walk through, weights and attributes.")
+        str | None, Option(help="Write an HTML page to this file: the graphs to explore, weights and attributes.")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -39,10 +39,10 @@ def optimize(
         bool,
         Option(
             "--inline-functions",
-            help="Replace calls of model-local functions by their bodies, as the levels above basic always do.",
+            help="Inline model-local functions, as the levels above basic always do.",
         ),
     ] = False,
-    strict: Annotated[bool, Option("--strict", help="End when a pass fails, instead of undoing it.")] = False,
+    strict: Annotated[bool, Option("--strict", help="Stop when a pass fails, instead of undoing it.")] = False,
     verify: Verify = False,
     data: Data = None,
     seed: Seed = 0,

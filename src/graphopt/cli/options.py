@@ -30,18 +30,18 @@ Files = Annotated[
 Model = Annotated[str, Argument(metavar="MODEL", help="The model; `-` reads standard input.")]
 Json = Annotated[bool, Option("--json", help="Report as JSON on standard output.")]
 Markdown = Annotated[bool, Option("--markdown", help="Report as Markdown on standard output.")]
-Html = Annotated[str | None, Option("--html", help="Write a self-contained HTML report to this file, too.")]
-Numerics = Annotated[str, Option("--numerics", help="exact, rounding or fast: for passes, and for what agrees.")]
+Html = Annotated[str | None, Option("--html", help="Also write a self-contained HTML report to this file.")]
+Numerics = Annotated[str, Option("--numerics", help="exact, rounding or fast: for passes and for comparisons.")]
 Target = Annotated[str | None, Option("--target", help="The machine for layout passes; default: host.")]
-Opset = Annotated[int | None, Option("--opset", help="Bring the model to this opset first.")]
-Timeout = Annotated[float, Option("--timeout", help="Seconds that one optimizer or comparison may take.", min=0)]
+Opset = Annotated[int | None, Option("--opset", help="Convert the model to this opset first.")]
+Timeout = Annotated[float, Option("--timeout", help="Time limit in seconds of one optimizer or comparison.", min=0)]
 Patience = Annotated[
-    float | None, Option("--timeout", help="Seconds that one comparison may take.", min=0, needs="verify")
+    float | None, Option("--timeout", help="Time limit in seconds of one comparison.", min=0, needs="verify")
 ]
 Budget = Annotated[float, Option("--budget", help="Seconds of timing for each model and thread count.", min=0)]
 Seed = Annotated[int, Option("--seed", help="Seed of generated inputs.", min=0, needs="verify")]
-Data = Annotated[str | None, Option("--data", help="An .npz file with inputs of your own, by name.", needs="verify")]
-Verify = Annotated[bool, Option("--verify", help="Compare with the original; write nothing that differs.")]
+Data = Annotated[str | None, Option("--data", help="An .npz file with your own inputs, by name.", needs="verify")]
+Verify = Annotated[bool, Option("--verify", help="Compare with the original; write no result that differs.")]
 NoVerify = Annotated[bool, Option("--no-verify", help="Do not compare results.")]
 Threads = Annotated[str, Option("--threads", help="Thread counts, like 1,2.")]
 Against = Annotated[
@@ -50,7 +50,7 @@ Against = Annotated[
 ]
 Opaque = Annotated[
     str | None,
-    Option("--opaque-weights", help="Leave weights in files unread: `missing` those not there, `all` any."),
+    Option("--opaque-weights", help="Do not read weights in files: `missing` only missing files, `all` any file."),
 ]
 
 
@@ -79,7 +79,7 @@ class TimingOptions(OptionGroup):
     """Thread counts, rounds and duration of measurements."""
 
     threads: Threads = "1"
-    rounds: Annotated[int | None, Option(help="Rounds of timing; by the budget when not given.", min=1)] = None
+    rounds: Annotated[int | None, Option(help="Rounds of timing. Default: as the budget allows.", min=1)] = None
     budget: Budget = 10.0
 
     @property
@@ -99,7 +99,7 @@ class Passes(OptionGroup):
     machine: Target = None
     opset: Opset = None
     constant_initializers: Annotated[
-        bool, Option("--constant-initializers", help="Initializers that are inputs, too, are inputs no more.")
+        bool, Option("--constant-initializers", help="Initializers that are also inputs become constants.")
     ] = False
 
     def manager(self, sizes: Sizes | None = None, **more: Any) -> PassManager:

@@ -20,9 +20,9 @@ def profile(
         list[str] | None, Option(help="levels, alone, denormals or threads; may be repeated.", commas=True)
     ] = None,
     threads: Threads = "1",
-    top: Annotated[int, Option(help="How many operators to time alone.", min=0)] = 12,
-    rounds: Annotated[int, Option(help="Interleaved rounds under the profiler, at most.", min=2)] = 15,
-    budget: Annotated[float, Option(help="Seconds of these for each level, and of whatever follows.", min=0)] = 6.0,
+    top: Annotated[int, Option(help="The number of operators to time alone.", min=0)] = 12,
+    rounds: Annotated[int, Option(help="The most interleaved rounds under the profiler.", min=2)] = 15,
+    budget: Annotated[float, Option(help="Seconds of these for each level, and of other measurements.", min=0)] = 6.0,
     sizes: Sizes,
     data: Data = None,
     seed: Seed = 0,

@@ -12,12 +12,12 @@ from graphopt.errors import UsageError
 
 def tune(
     passes: Annotated[
-        list[str] | None, Argument(metavar="[PASS]...", help="Passes to measure for; all when left out.")
+        list[str] | None, Argument(metavar="[PASS]...", help="Passes to measure for. Default: all.")
     ] = None,
     *,
     layout: Annotated[bool, Option("--layout", help="The same as convert_layout_nchwc.")] = False,
-    shown: Annotated[bool, Option("--show", help="Show the figures in use; measure nothing.")] = False,
-    reset: Annotated[bool, Option("--reset", help="Forget what was measured here.")] = False,
+    shown: Annotated[bool, Option("--show", help="Show the rates in use; measure nothing.")] = False,
+    reset: Annotated[bool, Option("--reset", help="Discard this machine's measured rates.")] = False,
     as_json: Json = False,
 ) -> None:
     """Measure this machine for the passes that choose by cost; later runs use the measured rates."""
