@@ -1,4 +1,4 @@
-"""Attributes between protos and Python values."""
+"""Conversion of attributes between protos and Python values."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _A = AttributeProto
 def decode_attribute(proto: AttributeProto) -> Any:
     """The Python value of an attribute.
 
-    Integers, floats, strings, `Tensor`s and tuples of these; a graph or any rarer kind comes as the proto, read-only.
-    Strings that are no UTF-8 stay bytes.
+    An integer, float, string, `Tensor` or tuple of these; a graph or any rarer kind stays a proto, read-only.
+    Strings that are not UTF-8 stay bytes.
     """
     kind = proto.type
     if proto.ref_attr_name:
@@ -47,11 +47,11 @@ def encode_attribute(name: str, value: Any, kind: int | None = None) -> Attribut
 
     Args:
         name: attribute name.
-        value: what `decode_attribute` gives, a NumPy array for a tensor, or an `AttributeProto` to copy.
-        kind: the type that the schema states; tells an empty list of ints from one of floats.
+        value: a result of `decode_attribute`, a NumPy array for a tensor, or an `AttributeProto` to copy.
+        kind: the type in the operator's schema; distinguishes an empty list of ints from one of floats.
 
     Raises:
-        PassError: a value that no attribute can hold.
+        PassError: no attribute can hold the value.
     """
     if isinstance(value, AttributeProto):
         proto = AttributeProto()

@@ -14,7 +14,7 @@ def check(model: Model) -> None:
     """Check links, use counts, order and names of a whole model.
 
     Raises:
-        EngineError: naming the first invariant that does not hold, and where.
+        EngineError: an invariant does not hold; the message names the first one, and where.
     """
     uses: Counter[tuple[int, int]] = Counter()
     outputs: Counter[int] = Counter()

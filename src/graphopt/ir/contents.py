@@ -1,4 +1,4 @@
-"""Whether the bytes of a tensor are as many as its type and dimensions say: a model where they are not is refused."""
+"""Checks that the size of a tensor's data matches its type and dimensions; other models are refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphopt.errors import ModelError
 from graphopt.ir.types import element_bits
 
 _LARGEST = (1 << 63) - 1
-"""What sizes and numbers of elements are counted in everywhere; no dimension, and no product of them, is larger."""
+"""The largest dimension and number of elements: ONNX and its runtimes count in int64."""
 
 _FIELDS: dict[int, tuple[str, int]] = {
     TensorProto.FLOAT: ("float_data", 32), TensorProto.COMPLEX64: ("float_data", 32),
@@ -19,20 +19,20 @@ _FIELDS: dict[int, tuple[str, int]] = {
     TensorProto.INT64: ("int64_data", 64), TensorProto.UINT32: ("uint64_data", 32),
     TensorProto.UINT64: ("uint64_data", 64),
 }  # fmt: skip
-"""Where numbers of a type are when they are not in `raw_data`, and bits of one of them; `int32_data` for all others."""
+"""The field for elements of a type outside `raw_data`, and bits of one entry; `int32_data` for all other types."""
 
 
 HOLDING_TENSORS = frozenset({
     AttributeProto.TENSOR, AttributeProto.TENSORS, AttributeProto.SPARSE_TENSOR, AttributeProto.SPARSE_TENSORS,
 })  # fmt: skip
-"""Types of attributes that `check_attribute` looks at."""
+"""Types of attributes that `check_attribute` checks."""
 
 
 def check_dims(dims: Sequence[int], what: str) -> None:
-    """Refuse dimensions that no tensor has.
+    """Refuse dimensions that no tensor can have.
 
     Raises:
-        ModelError: one is negative, or there are more elements than 63 bits count.
+        ModelError: a dimension is negative, or the number of elements exceeds 63 bits.
     """
     if min(dims, default=0) < 0:
         raise ModelError(f"{what} has negative dimensions: {list(dims)}")
@@ -42,18 +42,18 @@ def check_dims(dims: Sequence[int], what: str) -> None:
 
 
 def check_tensor(proto: TensorProto, what: str, lifted: int | None = None) -> bytes | None:
-    """Refuse a tensor whose data is longer or shorter than its dimensions say.
+    """Refuse a tensor whose data is longer or shorter than its dimensions require.
 
     Args:
-        proto: the tensor. Data in other files is looked at where it is located, not here.
-        what: how a message calls it.
-        lifted: the bytes of its raw data, where these were left in the model's file.
+        proto: the tensor. External data is checked where it is located, not here.
+        what: its name in messages.
+        lifted: the size of its raw data in bytes, if that was left in the model's file.
 
     Returns:
-        A copy of its raw data where it has some: protobuf tells how long it is in no other way.
+        A copy of its raw data if it has some: protobuf tells the length in no other way.
 
     Raises:
-        ModelError: the data does not fit, or the dimensions are impossible.
+        ModelError: the size of the data does not match, or the dimensions are impossible.
     """
     dims, dtype = tuple(proto.dims), proto.data_type
     is_external = proto.data_location == TensorProto.EXTERNAL
@@ -88,14 +88,14 @@ def _compare(what: str, dims: tuple[int, ...], expected: int, found: int, unit: 
 
 
 def check_sparse(proto: SparseTensorProto, what: str) -> None:
-    """Refuse a sparse tensor whose parts do not fit; see `check_tensor`."""
+    """Refuse a sparse tensor whose values or indices do not match their dimensions; see `check_tensor`."""
     check_dims(tuple(proto.dims), what)
     check_tensor(proto.values, f"the values of {what}")
     check_tensor(proto.indices, f"the indices of {what}")
 
 
 def check_attribute(proto: AttributeProto, what: str) -> None:
-    """Refuse an attribute that holds such a tensor; see `check_tensor`."""
+    """Refuse an attribute with a tensor whose data does not match its dimensions; see `check_tensor`."""
     kind = proto.type
     if kind == AttributeProto.TENSOR:
         check_tensor(proto.t, what)
@@ -110,7 +110,7 @@ def check_attribute(proto: AttributeProto, what: str) -> None:
 
 
 def check_model(proto: ModelProto) -> None:
-    """Refuse a model with a tensor whose data does not fit its dimensions; see `check_tensor`."""
+    """Refuse a model with a tensor whose data does not match its dimensions; see `check_tensor`."""
     _check_graph(proto.graph)
     for function in proto.functions:
         _check_nodes(function.node)

@@ -1,4 +1,4 @@
-"""On which devices a node is computed, and how its tensors are divided among them: told by the tensors' names."""
+"""Device configurations of nodes: their devices, and how tensors, by name, are sharded among them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 def devices_of(
     node: Node, inputs: Sequence[Value | None] | None = None, outputs: Sequence[Value | None] | None = None
 ) -> NodeProto | None:
-    """What a node says of devices, for a copy of it; None where it says nothing.
+    """A proto with a node's device configurations, for a copy of the node; None if it has none.
 
     Args:
         node: the node.
-        inputs: those of its inputs that the copy has, in their places; all when None.
-        outputs: those of its outputs.
+        inputs: the inputs of the node that the copy keeps, at their positions; all if None.
+        outputs: the same for its outputs.
     """
     source = node._proto if node._devices is None else node._devices
     if source is None or not source.device_configurations:
@@ -38,19 +38,19 @@ def devices_of(
 
 
 def names_of(values: Sequence[Value | None]) -> list[str]:
-    """Names as a node lists them."""
+    """The names of values; empty for one that is left out."""
     return ["" if value is None else value.name for value in values]
 
 
 def state(source: NodeProto, target: NodeProto, *, elsewhere: bool = False) -> None:
-    """State of a node what another one says of devices, under its own names.
+    """Copy the device configurations of a node to another, with the names of its tensors.
 
-    What has kept its place is the same tensor under another name. What is said of one that is gone is left out.
+    A tensor at the same position is the same tensor under another name. The sharding of a missing tensor is left out.
 
     Args:
-        source: the other node.
-        target: the node; its inputs and outputs are named.
-        elsewhere: whether the other node is of another graph, where the same name may mean another tensor.
+        source: the node to copy from.
+        target: the node to copy to; its inputs and outputs are set already.
+        elsewhere: whether `source` is in another graph, where the same name may mean another tensor.
     """
     names: dict[str, str] = {}
     for before, after in ((source.output, target.output), (source.input, target.input)):

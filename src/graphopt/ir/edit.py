@@ -1,7 +1,7 @@
-"""Primitive changes of the view. Only the `Rewriter` calls these: it checks, reports and keeps events.
+"""Primitive changes of the view. Only the `Rewriter` calls these: it checks, reports and records events.
 
-A primitive checks before it changes anything. What it marks as changed goes to the undo log of the model by itself;
-everything else is undone by the inverse that `graphopt.rewrite.journal` notes for it.
+A primitive checks before it changes anything. `changed` marks go to the undo log of the model automatically;
+everything else is undone by the inverse that `graphopt.rewrite.journal` records for it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from graphopt.ir.value import Value
 from graphopt.records import dataclass
 
 _MANY = 32
-"""Nodes with more inputs, and graphs with more outputs, know at which places each value stands."""
+"""Nodes with more inputs, and graphs with more outputs, index the positions of each value."""
 
 Places = Sequence[int]
 
@@ -31,7 +31,7 @@ _put = dict.__setitem__
 
 
 def mark_changed(graph: Graph | None) -> None:
-    """Note that a graph, and so every graph around it, must be written anew."""
+    """Mark a graph, and every graph around it, as changed: they must be serialized anew."""
     while graph is not None and not graph.changed:
         write(graph, "changed", True)
         graph.model._undo.append((write, graph, "changed", False))
@@ -39,7 +39,7 @@ def mark_changed(graph: Graph | None) -> None:
 
 
 def touch(node: Node) -> None:
-    """Note that a node must be written anew."""
+    """Mark a node as changed: it must be serialized anew."""
     graph = node.graph
     if not node.changed:
         write(node, "changed", True)
@@ -49,7 +49,7 @@ def touch(node: Node) -> None:
 
 
 def insert_before(node: Node, anchor: Node | None) -> None:
-    """Put a node before `anchor`, or at the end of its graph when that is None; its inputs become uses."""
+    """Insert a node before `anchor`, or at the end of its graph if that is None, and add the uses by its inputs."""
     graph = node.graph
     seal_node(node)
     link(node, anchor)
@@ -65,10 +65,10 @@ def insert_before(node: Node, anchor: Node | None) -> None:
 
 
 def remove(node: Node) -> None:
-    """Take a node out of its graph. Its outputs must have no uses left.
+    """Remove a node from its graph. Its outputs must have no uses.
 
     Raises:
-        EngineError: an output is still used, or the node is in no graph.
+        EngineError: an output is still used, or the node is already removed.
     """
     graph = node.graph
     if node.removed:
@@ -92,7 +92,7 @@ def remove(node: Node) -> None:
 
 
 def restore(node: Node, anchor: Node | None) -> None:
-    """Undo `remove`: put a node back before the one that followed it."""
+    """Undo `remove`: insert a node before the node that followed it."""
     write(node, "removed", False)
     insert_before(node, anchor)
     for subgraph in node.subgraphs.values():
@@ -100,7 +100,7 @@ def restore(node: Node, anchor: Node | None) -> None:
 
 
 def _release(graph: Graph) -> None:
-    """Drop the uses that a discarded subgraph makes of outer values."""
+    """Drop the uses of outer values by a removed subgraph."""
     for output in graph.outputs:
         if output.graph is not graph:
             write(output, "output_count", output.output_count - 1)
@@ -143,7 +143,7 @@ def _drop_use(value: Value, node: Node, count: int = 1) -> None:
 
 
 def set_input(node: Node, index: int, value: Value | None) -> None:
-    """Let an input of a node read another value; None leaves it out."""
+    """Set an input of a node; None omits it."""
     inputs = node.inputs
     while len(inputs) <= index:
         list.append(inputs, None)
@@ -163,7 +163,7 @@ def set_input(node: Node, index: int, value: Value | None) -> None:
 
 
 def shorten_inputs(node: Node, length: int) -> None:
-    """Cut the input list of a node; what is cut off must be left out already."""
+    """Truncate the input list of a node; the inputs cut off must be None."""
     list.__delitem__(node.inputs, slice(length, None))
     write(node, "_places", None)
 
@@ -175,13 +175,13 @@ def extend_inputs(node: Node, length: int) -> None:
 
 
 def rename_node(node: Node, name: str) -> None:
-    """Give a node another name."""
+    """Rename a node."""
     write(node, "name", name)
     touch(node)
 
 
 def set_type(value: Value, value_type: ValueType | None) -> None:
-    """Note what is known of a value's type."""
+    """Set the type of a value."""
     value.graph.model._undo.append((_restore_type, value, value._type, value._deferred))
     write(value, "_type", value_type)
     write(value, "_deferred", None)
@@ -208,10 +208,10 @@ def restore_attrs(node: Node, attrs: dict[str, Any] | None, changed: bool) -> No
 
 
 def replace_uses(old: Value, new: Value) -> list[tuple[Node, Places]]:
-    """Let every reader of `old` read `new`; graph outputs stay as they are.
+    """Replace `old` with `new` in every node that reads it; graph outputs stay as they are.
 
     Returns:
-        The readers, each with the places at which it read `old`.
+        The readers, each with the input positions at which it read `old`.
     """
     moved = []
     for node in old.users:
@@ -237,7 +237,7 @@ def restore_uses(old: Value, new: Value, moved: list[tuple[Node, Places]]) -> No
 
 
 def _take_places(node: Node, old: Value, new: Value) -> Places:
-    """The places at which a node reads a value; where it knows them, they are those of another from now on."""
+    """The input positions at which a node reads `old`; if the node has an index, they are moved to `new` in it."""
     inputs = node.inputs
     if len(inputs) <= _MANY:
         return tuple([at for at, value in enumerate(inputs) if value is old])
@@ -258,10 +258,10 @@ def _index(values: Sequence[Value | None]) -> dict[Value | None, list[int]]:
 
 
 def take_over_output(old: Value, new: Value) -> list[tuple[Graph, Places]]:
-    """Put `new` out in the place of `old`, under the name of `old`; `old` gets a fresh name.
+    """Replace `old` with `new` as a graph output, under the name of `old`; `old` gets a fresh name.
 
     Returns:
-        The graphs that put it out, each with the places among its outputs.
+        The graphs that have it as an output, each with the positions among its outputs.
     """
     graph = old.graph
     name = old.name
@@ -305,7 +305,7 @@ def _output_places(graph: Graph) -> dict[Value | None, list[int]]:
 
 @dataclass(slots=True)
 class OutputState:
-    """What `take_over_output` changes, to be put back."""
+    """The state that `take_over_output` changes, to be restored."""
 
     old: Value
     new: Value
@@ -318,10 +318,10 @@ class OutputState:
         return cls(old, new, (Label.of(old), Label.of(new)), (old.output_count, new.output_count))
 
     def restore(self, changed: list[tuple[Graph, Places]]) -> None:
-        """Put it back.
+        """Restore it.
 
         Args:
-            changed: what `take_over_output` returned.
+            changed: the result of `take_over_output`.
         """
         for graph, places in changed:
             for at in places:
@@ -334,7 +334,7 @@ class OutputState:
 
 @dataclass(slots=True)
 class Label:
-    """A value's name, and what is stated under it."""
+    """A value's name, with the `ValueInfoProto` and the number that go with it."""
 
     name: str
     info: onnx.ValueInfoProto | None
@@ -342,7 +342,7 @@ class Label:
 
     @classmethod
     def of(cls, value: Value) -> Label:
-        """The present one."""
+        """The current label of a value."""
         return cls(value.name, value._info, value._number)
 
 
@@ -359,7 +359,7 @@ def restore_labels(values: Sequence[Value], labels: Sequence[Label]) -> None:
 
 
 def rename(value: Value, name: str) -> None:
-    """Give a value another name; whoever mentions it is written anew."""
+    """Rename a value; its producer and readers are serialized anew."""
     graph = value.graph
     if graph.values.get(value.name) is value:
         dict.__delitem__(graph.values, value.name)
@@ -370,7 +370,7 @@ def rename(value: Value, name: str) -> None:
 
 
 def _touch_around(value: Value) -> None:
-    """Note that whoever mentions a value must be written anew."""
+    """Mark the producer, the readers and the graph of a value as changed."""
     producer = value.producer
     if producer is not None and not (producer.changed and producer.graph.changed):
         touch(producer)
@@ -382,7 +382,7 @@ def _touch_around(value: Value) -> None:
 
 
 def _list(value: Value) -> None:
-    """Enter a value under its name; initializers are written in the order of their numbers."""
+    """Add a value to its graph under its name; initializers are written in the order of their numbers."""
     graph = value.graph
     _put(graph.values, value.name, value)
     if value.producer is None:
@@ -390,7 +390,7 @@ def _list(value: Value) -> None:
 
 
 def swap_names(a: Value, b: Value) -> None:
-    """Exchange the names, and what is declared under them, of two values of one graph."""
+    """Swap the names, and the types declared under them, of two values of one graph."""
     new = ((a, b.name, b._info), (b, a.name, a._info))
     values = a.graph.values
     dict.pop(values, a.name, None)
@@ -403,10 +403,10 @@ def swap_names(a: Value, b: Value) -> None:
 
 
 def remove_initializer(value: Value) -> None:
-    """Drop an initializer that nothing uses and that is no graph input.
+    """Remove an initializer that has no uses and is not a graph input.
 
     Raises:
-        EngineError: it is used, or it is part of the interface.
+        EngineError: it is used, or it is a graph input.
     """
     if value.users or value.output_count or value.is_input:
         raise EngineError(f"initializer {value.name!r} is used or an input, it cannot be removed")
@@ -416,7 +416,7 @@ def remove_initializer(value: Value) -> None:
 
 
 def add_initializer(value: Value) -> None:
-    """Enter a value with contents among those of its graph."""
+    """Add a value with contents to its graph."""
     seal_value(value)
     _list(value)
     mark_changed(value.graph)
@@ -429,7 +429,7 @@ def restore_initializer(value: Value, tensor: Tensor | None) -> None:
 
 
 def reorder_initializers(graph: Graph) -> None:
-    """Bring the initializers back into the order of their numbers, after removed ones were restored behind others."""
+    """Sort the initializers by their numbers, after removed ones were restored at the end."""
     values = graph.values
     entries = [(name, value) for name, value in values.items() if value.tensor is not None]
     numbers = [value._number for _, value in entries]
@@ -441,7 +441,7 @@ def reorder_initializers(graph: Graph) -> None:
 
 
 def import_domain(model: Model, domain: str, version: int) -> None:
-    """Import an operator domain in every graph that does not yet."""
+    """Import an operator domain in every graph that does not import it yet."""
     log = model._undo
     for graph in model.graphs():
         if domain not in graph.opsets:
@@ -453,20 +453,20 @@ def import_domain(model: Model, domain: str, version: int) -> None:
 
 
 def set_opset(graph: Graph, domain: str, version: int) -> None:
-    """Let the main graph or a function, with all graphs inside, read its operators as another version has them."""
+    """Set the opset version of a domain for the main graph or a function, with all graphs inside."""
     graph.model._undo.append((_put, graph.opsets, domain, graph.opsets[domain]))
     _put(graph.opsets, domain, version)
     mark_changed(graph)
 
 
 def set_ir_version(model: Model, version: int) -> None:
-    """State another IR version."""
+    """Set the IR version."""
     model._undo.append((write, model, "_ir_version", model._ir_version))
     write(model, "_ir_version", version)
 
 
 def set_metadata(model: Model, key: str, text: str) -> None:
-    """State something in the model's metadata."""
+    """Set an entry of the model's metadata."""
     model._undo.append((_restore_dict, model.metadata, dict(model.metadata)))
     _put(model.metadata, key, text)
 

@@ -1,4 +1,4 @@
-"""External data: where a tensor's bytes are, and which tensors do without a place of their own in a file."""
+"""External data: locating a tensor's bytes, and reading those of tensors other than main-graph initializers."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from graphopt.ir.tensor import Tensor
 from graphopt.ir.types import tensor_nbytes
 
 Folders = tuple[Path, ...]
-"""Where external data may be: beside the model's path as given, and beside the file that a link leads to."""
+"""Where external data may be: beside the model's path as given, and beside the target of a symbolic link."""
 
 Opaque = Literal["missing", "all"]
-"""Which external data is not read, so that its tensors stay references: what is missing, or all of it."""
+"""Which external data is not read, so that its tensors stay references: missing data, or all of it."""
 
 KEY = b"location"
-"""Part of every reference to external data, as it is in the file."""
+"""A part of every serialized reference to external data."""
 
 
 def folders_of(path: Path) -> Folders:
-    """The folders that a model's external data is looked for in, those of a model hub's cache of links included."""
+    """The folders to look for a model's external data in; follows the symbolic links of a model hub's cache."""
     return tuple(dict.fromkeys((path.absolute().parent, path.resolve().parent)))
 
 
 def check_opaque(wanted: str | None) -> Opaque | None:
-    """Which external data is not to be read, from what a caller says.
+    """The caller's choice of external data that is not read, checked.
 
     Raises:
         UsageError: it is none of the choices.
@@ -42,12 +42,12 @@ def check_opaque(wanted: str | None) -> Opaque | None:
 
 
 def tensor_from_proto(proto: TensorProto, folders: Folders, opaque: Opaque | None = None) -> Tensor:
-    """The tensor of a proto whose dimensions were checked.
+    """The tensor of a proto whose dimensions are checked.
 
-    External data is located, checked to stay inside of the folders, and not read.
+    External data is located, checked to be inside the folders, and not read.
 
     Raises:
-        ModelError: an external tensor without a folder to look in, or that points outside of it.
+        ModelError: there is no folder to look for external data in, or the data is outside all of them.
     """
     if _stays_opaque(proto, folders, opaque):
         return Tensor(proto.data_type, tuple(proto.dims), proto=proto, is_opaque=True)
@@ -72,24 +72,24 @@ def _is_file(path: Path) -> bool:
 
 
 def place_of(proto: TensorProto) -> str:
-    """The name of the file that a tensor's data is in, as it is written in the model."""
+    """The location of a tensor's external data, as written in the model."""
     return next((entry.value for entry in proto.external_data if entry.key == "location"), "")
 
 
 def bring_in(model: onnx.ModelProto, data: bytes, folders: Folders, opaque: Opaque | None = None) -> bool:
-    """Read the external data of every tensor that is no initializer of the main graph into the model itself.
+    """Read the external data of every tensor that is not an initializer of the main graph into the model itself.
 
-    Initializers of the main graph are streamed from file to file; those of bodies, and constants in attributes,
-    are few and small, so they just become part of the model.
+    Initializers of the main graph are streamed from file to file; those of subgraphs, and constants in attributes,
+    are few and small, so they become part of the model.
 
     Args:
-        model: a model that its reader owns.
-        data: the bytes it was parsed from; they tell soon that there is nothing to do.
+        model: a model that may be changed in place.
+        data: the bytes it was parsed from, for a quick check whether there is any external data.
         folders: where the files are.
         opaque: which data is not read.
 
     Returns:
-        Whether there was any.
+        Whether any data was read.
 
     Raises:
         ModelError: the data cannot be read.
@@ -109,21 +109,21 @@ def bring_in(model: onnx.ModelProto, data: bytes, folders: Folders, opaque: Opaq
 
 
 def locations(model: onnx.ModelProto) -> set[str]:
-    """The names of all files that a model refers to, as they are written in it."""
+    """The locations of all external data of a model, as written in it."""
     return {place_of(tensor) for tensor in external_tensors(model)} - {""}
 
 
 def external_tensors(model: onnx.ModelProto) -> list[TensorProto]:
-    """Every tensor of a model that refers to a file."""
+    """Every tensor of a model with external data."""
     tensors = (*model.graph.initializer, *beside_initializers(model))
     return [tensor for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL]
 
 
 def check_places(model: onnx.ModelProto, folders: Folders) -> None:
-    """Refuse external data that is not where it is to be, or too short.
+    """Refuse external data that is missing or too short.
 
     Raises:
-        ModelError: naming the tensor and the file.
+        ModelError: it is; the message names the tensor and the file.
     """
     for tensor in external_tensors(model):
         check_dims(tuple(tensor.dims), f"tensor {tensor.name!r}")
@@ -131,7 +131,7 @@ def check_places(model: onnx.ModelProto, folders: Folders) -> None:
 
 
 def beside_initializers(model: onnx.ModelProto) -> Iterator[TensorProto]:
-    """Every tensor of a model but the initializers of the main graph."""
+    """Every tensor of a model except the initializers of the main graph."""
     yield from _in_sparse(model.graph.sparse_initializer)
     yield from _in_nodes(model.graph.node)
     for function in model.functions:
@@ -204,7 +204,7 @@ def _slice(proto: TensorProto, tensor: Tensor, folders: Folders) -> FileSlice:
 
 
 def _file(name: str, location: str, folders: Folders) -> Path:
-    """The file that a location names, inside of one of the folders even where links lead."""
+    """The file at a location; it must be inside one of the folders after symbolic links are resolved."""
     inside = False
     if location and not Path(location).is_absolute():
         allowed = [folder.resolve() for folder in folders]

@@ -1,4 +1,4 @@
-"""Models from files, bytes and protos, read without loading weights."""
+"""Reading of models from files, bytes and protos, without loading their weights."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LIFT_FROM = 4 << 20
 """Files from this size on are read without their large weights."""
 
 _LARGEST = 2 << 30
-"""Bytes of the longest message that protobuf reads."""
+"""Bytes of the longest message that protobuf can parse."""
 
 _PART = 1 << 20
 """Bytes read at once."""
@@ -43,9 +43,9 @@ class ExternalData:
 
     Attributes:
         location: file name, relative to the model. By default the model's name with a digest of the data and `.data`
-            added, so that no model ever finds data of another: what was written under such a name before is removed.
-        threshold: tensors of at least this many bytes go outside. ONNX Runtime resolves the path anew for each of them,
-            which takes longer than to copy a smaller one (docs/adr/0011-session-start.md).
+            added, so that no model ever reads data of another; earlier files under such names are removed.
+        threshold: tensors of at least this many bytes become external. ONNX Runtime resolves the path for each of them,
+            which takes longer than copying a smaller one (docs/adr/0011-session-start.md).
         alignment: each tensor starts at a multiple of this many bytes.
     """
 
@@ -89,7 +89,7 @@ def read(source: Source, *, inplace: bool = False, opaque: str | None = None) ->
 
 @contextmanager
 def told_of(model: Path | str) -> Iterator[None]:
-    """Let what is wrong with a model say which one, or which file, it is."""
+    """Prefix the message of a `ModelError` with the model or file."""
     try:
         yield
     except ModelError as error:
@@ -97,10 +97,10 @@ def told_of(model: Path | str) -> Iterator[None]:
 
 
 def as_path(source: object, expected: str = "a path") -> Path:
-    """The path that an argument names.
+    """An argument as a path.
 
     Raises:
-        UsageError: it is something else.
+        UsageError: it is not a path, or empty.
         ModelError: no file can have that name.
     """
     if not isinstance(source, (str, os.PathLike)):
@@ -116,13 +116,13 @@ def as_path(source: object, expected: str = "a path") -> Path:
 
 
 def _contents(path: Path) -> tuple[bytes, dict[int, FileSlice]]:
-    """The bytes of a model file, without large weights where it is large, and where those are."""
+    """The bytes of a model file; for a large file without its large weights, and the slices of these."""
     lifted = _lift(path)
     return lifted if lifted is not None else (read_bytes(path), {})
 
 
 def files_named_by(path: Path) -> set[Path]:
-    """The files that the model in a file has its external data in, whether they exist or not; none of what is no model.
+    """The external data files of the model in a file, whether they exist or not; none if it holds no model.
 
     Args:
         path: the file.
@@ -145,7 +145,7 @@ def read_bytes(path: Path) -> bytes:
     """The contents of a model file.
 
     Raises:
-        ModelError: it cannot be read; the message says why.
+        ModelError: it cannot be read; the message states why.
     """
     if path.is_dir():
         raise ModelError(f"{path} is a folder, expected an ONNX file{_within(path)}")
@@ -159,14 +159,14 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_stream(stream: IO[bytes], what: str) -> bytes:
-    """All that a stream gives; a device may give without end.
+    """All bytes of a stream, within a limit: a device may never end.
 
     Args:
         stream: the stream.
-        what: how a message calls it.
+        what: its name in messages.
 
     Raises:
-        ModelError: it is more than any serialized model.
+        ModelError: the stream is longer than any serialized model.
     """
     found = io.BytesIO()
     while part := stream.read(_PART):
@@ -179,7 +179,7 @@ def read_stream(stream: IO[bytes], what: str) -> bytes:
 
 
 def _within(folder: Path) -> str:
-    """What a folder has that may have been meant, or what it is."""
+    """A hint for a message: the models that a folder contains, or that it is a SavedModel."""
     if (folder / "saved_model.pb").is_file():
         return "; as a TensorFlow SavedModel it has to be converted to ONNX first, as tf2onnx does"
     models = sorted(path.name for path in folder.glob("*.onnx"))
@@ -187,14 +187,14 @@ def _within(folder: Path) -> str:
 
 
 def parse(data: bytes, what: str) -> onnx.ModelProto:
-    """A model from its bytes.
+    """Parse a serialized model.
 
     Args:
         data: the serialized model.
-        what: how a message calls it.
+        what: its name in messages.
 
     Raises:
-        ModelError: they are no ONNX model.
+        ModelError: the bytes are not an ONNX model.
     """
     if not data:
         raise ModelError(f"{what}: empty, expected an ONNX model")
@@ -221,11 +221,11 @@ def _checked(proto: onnx.ModelProto, what: str) -> onnx.ModelProto:
 
 
 def has_external(model: Model) -> bool:
-    """Whether the model has initializers whose data was found in a file of its own."""
+    """Whether the model has initializers whose data came from an external file."""
     return any(is_external(v.tensor) for v in model.graph.initializers)
 
 
 def is_external(tensor: Tensor | None) -> bool:
-    """Whether a tensor's data was found in a file of its own."""
+    """Whether a tensor's data came from an external file."""
     original = tensor.original if tensor is not None and not tensor.is_opaque else None
     return original is not None and original.data_location == onnx.TensorProto.EXTERNAL

@@ -1,4 +1,4 @@
-"""From the view back to protos: what no rewrite touched is copied as it came, everything else is written anew."""
+"""Serialization of the view: protos that no rewrite touched are copied as read, all others are written anew."""
 
 from __future__ import annotations
 
@@ -21,19 +21,17 @@ from graphopt.ir.value import Value
 from graphopt.system.collector import paused_gc
 
 _TYPED_DOMAINS = ("com.microsoft", "com.microsoft.nchwc")
-"""Domains whose operators the standard's inference does not know, though rewrites bring them."""
-
-"""How names of dimensions begin that inference made up: they mean nothing in another run."""
+"""Domains of operators that rewrites may add but the standard's type inference does not know."""
 
 IR_WITH_FREE_INITIALIZERS = 4
-"""From this IR version on an initializer need not be a graph input."""
+"""The first IR version in which an initializer need not be a graph input."""
 
 
 @paused_gc()
 def flush(model: Model) -> onnx.ModelProto:
-    """The model as a proto that holds all its weights, those that were in files included."""
+    """The model as a proto with all its weights, those from files included."""
     source = model._proto
-    inplace = model.inplace and not is_sealed()  # in the middle of a run it may still be undone
+    inplace = model.inplace and not is_sealed()  # while a pass runs its changes may still be undone
     if not model.changed and not model.lifted:
         if inplace:
             return source
@@ -58,7 +56,7 @@ def flush(model: Model) -> onnx.ModelProto:
 
 
 def _write_versions(graph: Graph, target: onnx.ModelProto | onnx.FunctionProto) -> None:
-    """State the versions of the domains that are imported already, where they changed."""
+    """Update the changed versions of domains that are imported already."""
     for entry in target.opset_import:
         version = graph.opset("" if entry.domain == "ai.onnx" else entry.domain)
         if entry.version != version:
@@ -66,7 +64,7 @@ def _write_versions(graph: Graph, target: onnx.ModelProto | onnx.FunctionProto) 
 
 
 def without_initializers(model: Model, names: set[str]) -> onnx.ModelProto:
-    """The flushed model without some initializers of the main graph, which are among those that are `stored`."""
+    """The flushed model without the named initializers of the main graph, all of them among `stored`."""
     values = model.graph.values
     hidden = {name: values[name].tensor for name in names}
     for name in names:
@@ -82,7 +80,7 @@ def without_initializers(model: Model, names: set[str]) -> onnx.ModelProto:
 
 
 def _write_metadata(model: Model, result: onnx.ModelProto) -> None:
-    before = {p.key: p.value for p in model._proto.metadata_props}  # of a key that is given twice the last one counts
+    before = {p.key: p.value for p in model._proto.metadata_props}  # the last entry of a repeated key counts
     kept = [p for p in model._proto.metadata_props if model.metadata.get(p.key) == before[p.key]]
     known = {p.key for p in kept}
     copies = [onnx.StringStringEntryProto.FromString(p.SerializeToString()) for p in kept]
@@ -107,7 +105,7 @@ def _write_functions(model: Model, result: onnx.ModelProto, *, inplace: bool) ->
         _write_versions(graph, proto)
         known = {"" if o.domain == "ai.onnx" else o.domain for o in source.opset_import}
         for domain in sorted(_domains(graph) - known):
-            if graph.opset(domain):  # as the model imports it: a function inherits nothing where it is read
+            if graph.opset(domain):  # the model's version: readers let a function inherit no imports
                 proto.opset_import.add(domain=domain, version=graph.opset(domain))
         written.append(proto)
     if inplace:
@@ -123,7 +121,7 @@ def _domains(graph: Graph) -> set[str]:
 
 
 def write_graph(graph: Graph, target: onnx.GraphProto) -> None:
-    """Write a graph into `target`: an empty proto, or the very one that the graph was read from."""
+    """Write a graph into `target`: an empty proto, or the proto that the graph was read from."""
     source = graph._proto
     assert isinstance(source, onnx.GraphProto)
     if target is not source:
@@ -142,7 +140,7 @@ def _write_nodes(graph: Graph, target: onnx.GraphProto | onnx.FunctionProto) -> 
 
 
 def stored(graph: Graph) -> Iterator[Value]:
-    """The initializers that are written as such: before IR 4 each has to be an input, and new ones become nodes."""
+    """The initializers written as initializers; before IR 4 these must be inputs, and new ones become `Constant`."""
     proto = graph._proto
     if graph.model.ir_version >= IR_WITH_FREE_INITIALIZERS or not isinstance(proto, onnx.GraphProto):
         return graph.initializers
@@ -151,7 +149,7 @@ def stored(graph: Graph) -> Iterator[Value]:
 
 
 def _constants_for_old_ir(graph: Graph) -> list[NodeProto]:
-    """The `Constant` nodes that stand for initializers which are not stored."""
+    """The `Constant` nodes for initializers that are not `stored`."""
     if graph.model.ir_version >= IR_WITH_FREE_INITIALIZERS or graph.is_function:
         return []
     nodes, known = [], set(stored(graph))
@@ -206,7 +204,7 @@ def _write_value_info(graph: Graph, source: onnx.GraphProto, target: onnx.GraphP
     kept = []
     for info in source.value_info:
         value = values.get(info.name)
-        # An entry that names no value at all was of no use before and is none now, but it is not ours to drop.
+        # An entry that names no value is useless, but in an unchanged graph it is kept.
         if value is None and graph.changed:
             continue
         if value is not None and value._info is None and not value.is_input:
@@ -222,7 +220,7 @@ def _write_value_info(graph: Graph, source: onnx.GraphProto, target: onnx.GraphP
 
 
 def _types_nobody_infers(graph: Graph, stated: set[str]) -> list[onnx.ValueInfoProto]:
-    """The types of what new operators outside of the standard compute: no inference tells the next reader."""
+    """The output types of new operators outside the standard, which no type inference can give the next reader."""
     stated = stated | {value.name for value in graph.outputs}
     found = []
     for node in graph:
@@ -239,7 +237,7 @@ def _types_nobody_infers(graph: Graph, stated: set[str]) -> list[onnx.ValueInfoP
 
 
 def emit(node: Node) -> NodeProto:
-    """The proto of a node: the original one where nothing about it changed."""
+    """The proto of a node: the original one if the node did not change."""
     proto = node._proto
     changed_inside = bool(node.subgraphs) and any(graph.changed for graph in node.subgraphs.values())
     if proto is not None and not node.changed and not changed_inside:
@@ -310,7 +308,7 @@ def _flush_graph_list(node: Node, name: str, attribute: onnx.AttributeProto) -> 
 
 
 def _unchanged(original: onnx.AttributeProto, value: Any, kind: int | None) -> bool:
-    """Whether an attribute is as it was; 3 is not where it was 3.0, and another version of the operator counts."""
+    """Whether an attribute is unchanged; 3 differs from 3.0. `kind` is the type in the operator's current schema."""
     if isinstance(value, onnx.AttributeProto):
         return bool(unwrapped(value) == original)
     if isinstance(value, Tensor):

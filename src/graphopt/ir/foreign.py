@@ -1,7 +1,7 @@
-"""Models as other libraries hold them: `onnx_ir.Model`, and what `torch.onnx.export` returns.
+"""Conversion from and to models of other libraries: `onnx_ir.Model`, and the `ONNXProgram` of `torch.onnx.export`.
 
-Both are known by what they look like, so that neither library is needed. The arrays of large weights are shared with
-the model that they came from, in both directions: they pass through no bytes.
+Neither library is imported to recognize them. The arrays of large weights are shared with the given model, in both
+directions, without serialization.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from graphopt.ir.types import element_bits
 from graphopt.system.extras import require
 
 _LARGE = 1 << 12
-"""Weights of so many bytes and more are shared; smaller ones are copied."""
+"""Weights of at least this many bytes are shared; smaller ones are copied."""
 
 
 def is_ir_model(source: object) -> TypeGuard[IrModel]:
-    """Whether this is a model of onnx-ir."""
+    """Whether an object is a model of onnx-ir."""
     return "onnx_ir" in sys.modules and isinstance(source, sys.modules["onnx_ir"].Model)
 
 
 def is_program(source: object) -> TypeGuard[Program]:
-    """Whether this is an exported program of torch."""
+    """Whether an object is an exported program of torch."""
     return type(source).__name__ == "ONNXProgram" and is_ir_model(getattr(source, "model", None))
 
 
 def as_ir_model(source: object) -> IrModel | None:
-    """The model of onnx-ir that this is or holds, None when it is something else."""
+    """The given model of onnx-ir, or that of an exported program; None for any other object."""
     if is_program(source):
         return source.model  # type: ignore[no-any-return]  # torch is not imported
     return source if is_ir_model(source) else None
 
 
 def to_proto(source: IrModel) -> onnx.ModelProto:
-    """The model as a proto, weights included: references would be to a folder that the proto does not know.
+    """The model as a proto with its weights: a reference would be relative to a folder that the proto does not know.
 
     Raises:
         ModelError: a file of weights cannot be read.
@@ -64,14 +64,14 @@ def to_proto(source: IrModel) -> onnx.ModelProto:
 
 
 def read(source: IrModel, opaque: Opaque | None = None) -> Model:
-    """The view over a model of onnx-ir, whose large weights stay where they are.
+    """The view over a model of onnx-ir, which shares its large weights.
 
     Args:
         source: the model.
-        opaque: which weights that are in files stay references, unread.
+        opaque: which weights in files stay references, unread.
 
     Raises:
-        ModelError: it is no model, or the file of weights cannot be read.
+        ModelError: it is not a valid model, or a file of weights cannot be read.
     """
     held = {
         name: value.const_value
@@ -90,19 +90,19 @@ def read(source: IrModel, opaque: Opaque | None = None) -> Model:
             tensor.ClearField("data_location")
             contents[number] = _array(held[tensor.name])
     view = build(proto, (), contents, opaque)
-    view.graph.changed = bool(contents)  # the proto is not the whole model
+    view.graph.changed = bool(contents)  # the proto lacks their data
     return view
 
 
 def _bring_in(proto: onnx.ModelProto, source: IrModel, opaque: Opaque | None = None) -> None:
-    """Read the data of bodies and attributes that is in files, as of a model that is a file itself."""
+    """Read the external data of subgraphs and attributes, as for a model from a file."""
     if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in beside_initializers(proto)):
         folders = tuple(dict.fromkeys(Path(each.base_dir) for each in _held_by_nodes(source) if _is_file(each)))
         bring_in(proto, KEY, folders, opaque)
 
 
 def _held_by_nodes(source: IrModel) -> Iterator[Any]:
-    """The tensors of a model that are attributes, or initializers of bodies."""
+    """The tensors of a model that are attributes, or initializers of subgraphs."""
     ir = require("onnx_ir")
     for top in (source.graph, *source.functions.values()):
         for node in ir.traversal.RecursiveGraphIterator(top):
@@ -118,7 +118,7 @@ def write(view: Model, like: object) -> Any:
 
     Args:
         view: the model.
-        like: what it was read from: where that was a program, a copy of the program holds the model.
+        like: the source of the model; if that is a program, the result is a copy of the program with the new model.
     """
     ir = require("onnx_ir")
     weights = {
@@ -140,7 +140,7 @@ def write(view: Model, like: object) -> Any:
     references = given.graph.initializers if given is not None and view.opaque is not None else {}
     for value in view.graph.initializers:
         if value.tensor is not None and value.tensor.is_opaque and value.name in references:
-            # the given reference knows its folder
+            # only the original reference knows its folder
             model.graph.initializers[value.name].const_value = references[value.name].const_value
     for name, tensor in weights.items():
         value = model.graph.initializers[name]
@@ -154,12 +154,12 @@ def write(view: Model, like: object) -> Any:
 
 
 def _beside(tensor: Any) -> dict[str, Any]:
-    """What a tensor states beside its data, as makers of tensors take it."""
+    """Doc string and metadata of a tensor, as arguments of onnx-ir's tensor classes."""
     return {"doc_string": tensor.doc_string, "metadata_props": dict(tensor.metadata_props)}
 
 
 def _array(tensor: Any) -> np.ndarray[Any, Any]:
-    """A view of what a tensor holds."""
+    """A read-only view of a tensor's data."""
     with _told(tensor.name):
         array: np.ndarray[Any, Any] = tensor.numpy().view()
     array.flags.writeable = False
@@ -168,7 +168,7 @@ def _array(tensor: Any) -> np.ndarray[Any, Any]:
 
 @contextmanager
 def _told(name: str) -> Iterator[None]:
-    """Say which tensor it was: onnx-ir opens files only now, and none to which a link leads out of their folder."""
+    """Name the tensor in errors: onnx-ir opens files late, and refuses links that lead out of their folder."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -184,13 +184,13 @@ def _stays_opaque(tensor: Any, opaque: Opaque | None) -> bool:
 
 
 def _is_large(tensor: Any) -> bool:
-    # Strings have no array to share, and those of less than a byte are packed in one library and not in the other.
+    # Strings have no array to share; elements of less than a byte are packed in one library and not in the other.
     return bool(tensor.nbytes >= _LARGE and (element_bits(int(tensor.dtype)) or 0) >= 8)
 
 
 @contextmanager
 def _set_aside(model: IrModel, held: dict[str, Any]) -> Iterator[None]:
-    """Let the model have references in place of some of its weights, while it is written."""
+    """Replace some weights of the model with references while it is serialized."""
     ir = require("onnx_ir")
     try:
         for name, tensor in held.items():

@@ -1,4 +1,4 @@
-"""What a file is that is no ONNX model, by its first bytes or its name: whoever gave it is told, and what to give."""
+"""Recognition of files that are not ONNX models, by first bytes or name, for messages with advice."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _TEXT_NAMES = {
     ".pbtxt": "textproto", ".txtpb": "textproto", ".prototxt": "textproto", ".textproto": "textproto",
     ".json": "json", ".onnxjson": "json", ".onnxtxt": "onnxtxt", ".onnxtext": "onnxtxt",
 }  # fmt: skip
-"""Endings of names by which `onnx.load` reads text, and the format that it takes it for."""
+"""File extensions that `onnx.load` reads as text, each with the format it assumes."""
 
 
 def check_binary_name(path: Path) -> None:
-    """See that the name of a file to be written does not promise text.
+    """Check that a model file to be written does not have the extension of a text format.
 
     Raises:
-        ModelError: it does, and who loads the file by that name could not read it.
+        ModelError: it has one, so that `onnx.load` could not read the file.
     """
     form = _TEXT_NAMES.get(path.suffix.lower())
     if form is not None:
@@ -52,13 +52,13 @@ def check_binary_name(path: Path) -> None:
 
 
 def recognized(data: bytes) -> str | None:
-    """What bytes are that begin as no serialized ONNX model does, and what to do about it.
+    """The format of bytes that are not a serialized ONNX model, and what to do about it.
 
     Args:
         data: the bytes, or the first of them.
 
     Returns:
-        Words for a message; None where they are nothing that is known.
+        Words for a message; None if the format is not recognized.
     """
     head = data[:_LOOKED_AT]
     for start, what in _STARTS:

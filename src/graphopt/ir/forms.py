@@ -1,7 +1,7 @@
-"""Operands that were attributes: where each operator of the standard has its lists and bounds at each opset.
+"""Operands that were attributes in older opsets: lists and bounds of the standard's operators.
 
-`Node.ints` and `Node.number` read through this table and `Rewriter.op` writes through it, so that nobody else asks for
-an opset to find them. A test compares it with the schemas of the standard.
+`Node.ints` and `Node.number` read through this table and `Rewriter.op` writes through it, so that no rule depends on
+the opset for them. A test compares the table with the schemas of the standard.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from graphopt.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """One operand that is an attribute below some opset.
+    """An operand that is an attribute below some opset.
 
     Attributes:
         index: its position among the inputs, from `since` on.
-        since: the first opset that reads it as an input.
-        dtype: its element type as an input; None when that is the type of the first input.
+        since: the first opset with it as an input.
+        dtype: its element type as an input; None if that is the type of the first input.
         rank: 1 for a list, 0 for a single number.
-        names: what the attribute is called before, where that is not what the input is called.
+        names: the names of the attribute, if they differ from the name of the input.
     """
 
     index: int
@@ -61,33 +61,33 @@ MOVED: dict[str, dict[str, Moved]] = {
         for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
     },
 }  # fmt: skip
-"""For each operator its operands that an older opset states as attributes, by the name of the input."""
+"""For each operator, by input name, the operands that are attributes in an older opset."""
 
 
 BROADCASTING = (
     "Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual",
     "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "Pow", "Sub", "Sum", "Where", "Xor",
 )  # fmt: skip
-"""The operators that broadcast all of their operands to each other."""
+"""The operators that broadcast all of their operands."""
 
 BROADCASTING_SINCE: dict[str, int] = {"Max": 8, "Mean": 8, "Min": 8, "Sum": 8, "Where": 9}
-"""The opset from which on elementwise operators broadcast their operands to each other, where that is not 7."""
+"""The first opset in which elementwise operators broadcast all operands, if it is not 7."""
 
 
 def placed(
     op_type: str, opset: int, inputs: Sequence[Any], settings: dict[str, Any], dtype: np.dtype[Any] | None
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The inputs and attributes of a standard operator, each setting where the opset has it.
+    """The inputs and attributes of a standard operator, with each setting in the form that the opset requires.
 
     Args:
         op_type: the operator.
         opset: the opset of the graph.
         inputs: its inputs: values, arrays, None for one that is left out.
-        settings: attributes and moved operands by name, as plain numbers, lists or values; None leaves one out.
-        dtype: the element type of the first input, which bounds and fill values share; None when it is not known.
+        settings: attributes and moved operands by name, as plain numbers, lists or values; None omits one.
+        dtype: the element type of the first input, which bounds and fill values share; None if it is not known.
 
     Raises:
-        Decline: a plain number is given where that element type is needed and not known.
+        Decline: a setting is a plain number of that element type, which is not known.
     """
     moved = MOVED[op_type]
     operands, attrs = list(inputs), {}

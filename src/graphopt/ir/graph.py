@@ -24,20 +24,20 @@ class Node:
     """One operator application.
 
     Attributes:
-        op: what rules are dispatched by: `Conv`, `com.microsoft::FusedConv`. Calls of model-local functions,
+        op: the key by which rules are dispatched: `Conv`, `com.microsoft::FusedConv`. Calls of model-local functions,
             nodes with attribute references and nodes with an attribute of the wrong type have a key that no rule can
             name.
         op_type: operator name.
         domain: operator domain; `ai.onnx` reads as "".
-        overload: which overload of a model-local function.
+        overload: the overload of a model-local function.
         name: node name, may be empty.
         graph: the graph that holds it.
         inputs: values read; None where an optional input is left out.
         outputs: values computed; None where an optional output is left out.
         subgraphs: graphs in its attributes, by attribute name.
-        removed: whether it has left the graph.
-        changed: whether it must be written anew.
-        attrs_changed: whether its attributes, too, must be.
+        removed: whether it was removed from the graph.
+        changed: whether it must be serialized anew.
+        attrs_changed: whether its attributes must be serialized anew, too.
     """
 
     __slots__ = (
@@ -88,7 +88,7 @@ class Node:
 
     @property
     def attrs(self) -> Mapping[str, Any]:
-        """The attributes that are written at the node, decoded."""
+        """The explicit attributes of the node, decoded."""
         attrs = self._attrs
         if attrs is None:
             attributes = self._proto.attribute if self._proto is not None else ()
@@ -98,11 +98,11 @@ class Node:
 
     @property
     def proto(self) -> onnx.NodeProto | None:
-        """The proto that it was read from, to be read only; None for a new node."""
+        """The proto that it was read from, not to be changed; None for a new node."""
         return None if self._proto is None else shown(self._proto)
 
     def attr(self, name: str, default: Any = None) -> Any:
-        """The attribute's value: as written, else its default at this opset, else `default`."""
+        """The attribute's value: the explicit one, else its default at this opset, else `default`."""
         attrs = self._attrs
         value = (self.attrs if attrs is None else attrs).get(name)
         if value is not None:
@@ -112,15 +112,15 @@ class Node:
 
     @property
     def schema(self) -> OpInfo | None:
-        """The operator's definition at this graph's opset, or None when unknown."""
+        """The operator's definition at this graph's opset, or None if unknown."""
         return op_schema(self.op_type, self.domain, self.graph.opsets.get(self.domain, 0))
 
     def input(self, index: int) -> Value | None:
-        """The input at a position, None when left out."""
+        """The input at a position, None if left out."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def operand(self, index: int) -> Value:
-        """A required input; loading saw to it that each node of a known operator has its own.
+        """A required input; loading ensures that each node of a known operator has all of them.
 
         Raises:
             Decline: it is left out.
@@ -131,7 +131,7 @@ class Node:
         return value
 
     def array(self, index: int, default: np.ndarray) -> np.ndarray:
-        """What a constant input holds, read-only; the default where it is left out.
+        """The contents of a constant input, read-only; the default if it is left out.
 
         Raises:
             Decline: it is not constant.
@@ -141,7 +141,7 @@ class Node:
 
     @property
     def operands(self) -> list[Value]:
-        """The inputs that are given, optional ones that are left out excepted."""
+        """The inputs, without optional ones that are left out."""
         return [value for value in self.inputs if value is not None]
 
     @property
@@ -162,10 +162,10 @@ class Node:
         return value
 
     def stated(self, name: str) -> Any:
-        """What the operator is told by a name like `axes` or `pads`, in the form that it has at this opset.
+        """A setting such as `axes` or `pads`, in the form that it has at this opset.
 
         Returns:
-            The attribute, or the value of the input that took its place; None when it is left out.
+            The attribute, or the value of the input that replaced it; None if it is left out.
         """
         form = _form(self.op, name)
         if form is None:
@@ -175,10 +175,10 @@ class Node:
         return next((found for key in form.names or (name,) if (found := self.attr(key)) is not None), None)
 
     def ints(self, name: str) -> tuple[int, ...] | None:
-        """A list of integers, like axes or pads, whether it is an attribute or an input at this opset.
+        """A list of integers, such as axes or pads, whether it is an attribute or an input at this opset.
 
         Returns:
-            The integers; None when they are left out.
+            The integers; None if they are left out.
 
         Raises:
             Decline: they are an input that is not constant.
@@ -189,10 +189,10 @@ class Node:
         return None if given is None else tuple(map(int, given))
 
     def number(self, name: str) -> float | int | None:
-        """A single number, like a bound or a fill value, whether it is an attribute or an input at this opset.
+        """A single number, such as a bound or a fill value, whether it is an attribute or an input at this opset.
 
         Returns:
-            The number; None when it is left out.
+            The number; None if it is left out.
 
         Raises:
             Decline: it is an input that is not a constant of one element.
@@ -207,11 +207,11 @@ class Node:
         return number
 
     def output(self, index: int) -> Value | None:
-        """The output at a position, None when left out."""
+        """The output at a position, None if left out."""
         return self.outputs[index] if index < len(self.outputs) else None
 
     def constant_tensor(self) -> Tensor | None:
-        """For a `Constant` node, its tensor, whichever attribute states it; None for a sparse one, and for several."""
+        """The tensor of a `Constant` node, from any of its attributes; None if it is sparse or has several."""
         if self._tensor is None and len(self.attrs) == 1:
             for name, value in self.attrs.items():
                 if name == "value" and isinstance(value, Tensor) and value.is_known:
@@ -240,8 +240,8 @@ _CONSTANT_TYPES: dict[str, Any] = {
 class Graph:
     """A graph: the main one, the body of a control-flow operator, or a model-local function.
 
-    Iterating gives the nodes in topological order and may be done while nodes are removed or inserted: a node
-    inserted behind the current one is visited, one inserted before it is not.
+    Iteration yields the nodes in topological order, and nodes may be removed or inserted meanwhile: a node
+    inserted after the current one is visited, one inserted before it is not.
 
     Attributes:
         name: its name; for functions `domain::name`.
@@ -253,7 +253,7 @@ class Graph:
         values: every value of this scope by name; values of outer scopes are not in it.
         owners: the nodes that have subgraphs.
         is_function: whether it is a model-local function, which has no initializers and untyped inputs.
-        changed: whether it must be written anew.
+        changed: whether it must be serialized anew.
     """
 
     __slots__ = (
@@ -286,12 +286,12 @@ class Graph:
 
     @property
     def defaults(self) -> list[Value]:
-        """Its initializers that are inputs, too: a caller may override them."""
+        """Its inputs that are also initializers: a caller may override them."""
         return [value for value in self.inputs if value.tensor is not None or value.is_sparse]
 
     @property
     def annotated(self) -> frozenset[str]:
-        """Names of the initializers that the quantization annotations of the graph mention."""
+        """Names of the initializers in the quantization annotations of the graph."""
         if self._annotated is None:
             notes = self._proto.quantization_annotation if isinstance(self._proto, onnx.GraphProto) else ()
             names = frozenset(entry.value for note in notes for entry in note.quant_parameter_tensor_names)
@@ -301,7 +301,7 @@ class Graph:
 
     @property
     def proto(self) -> onnx.GraphProto | onnx.FunctionProto:
-        """The proto that it was read from, to be read only."""
+        """The proto that it was read from, not to be changed."""
         return shown(self._proto)
 
     def __len__(self) -> int:
@@ -325,9 +325,9 @@ class Graph:
             node = node.prev
 
     def listed(self) -> list[Node]:
-        """The nodes in topological order, as they are now; the list is not to be changed.
+        """The current nodes in topological order, as a list that must not be changed.
 
-        For those who look at every node again and again: it is made once for each change of the order.
+        The list is cached until the order changes, for code that visits every node repeatedly.
         """
         found = self._listed
         if found is None:
@@ -342,12 +342,12 @@ class Graph:
 
     @property
     def initializers(self) -> Iterator[Value]:
-        """Values with contents of their own (dense initializers), overridable ones included."""
+        """The dense initializers, overridable ones included."""
         return (value for value in self.values.values() if value.tensor is not None)
 
     @property
     def outermost(self) -> Graph:
-        """The main graph or the function that it is, or is inside of."""
+        """The main graph or the function that contains it, or the graph itself."""
         graph = self
         while graph.parent is not None:
             graph = graph.parent
@@ -355,21 +355,21 @@ class Graph:
 
     @property
     def in_function(self) -> bool:
-        """Whether it is a model-local function, or inside of one."""
+        """Whether it is a model-local function, or inside one."""
         return self.outermost.is_function
 
     @property
     def scope(self) -> str:
-        """The name of the function that it is in, "" in the main graph: values of one name in two are two."""
+        """The name of the function that contains it, "" in the main graph. Equal names in two scopes are two values."""
         outermost = self.outermost
         return outermost.name if outermost.is_function else ""
 
     def opset(self, domain: str = "") -> int:
-        """The imported version of an operator domain, 0 when it is not imported."""
+        """The imported version of an operator domain, 0 if it is not imported."""
         return self.opsets.get(domain, 0)
 
     def broadcasts(self, op: str) -> bool:
-        """Whether an elementwise operator broadcasts its operands to each other here; once only the second one was."""
+        """Whether an elementwise operator broadcasts all operands here; older opsets broadcast at most the second."""
         return self.opset() >= BROADCASTING_SINCE.get(op, 7)
 
     def has(self, op: str, attribute: str = "") -> bool:

@@ -1,4 +1,4 @@
-"""What a user may ask to be fixed in the interface: shapes of inputs, and initializers that are inputs, too."""
+"""Changes of the interface on request: fixed shapes of inputs, and initializers that stop being inputs."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def load_fixed(
     """Load a model and fix its interface; a given proto stays as it is unless `inplace`.
 
     Args:
-        source: as `Model.load` takes it, like `inplace` and `opaque`.
-        shapes: as `fix_shapes` takes them.
-        dims: as `fix_shapes` takes them.
+        source: see `Model.load`.
+        shapes: see `fix_shapes`.
+        dims: see `fix_shapes`.
         inplace: whether the given proto may change.
-        opaque: weights that are left unread.
-        constant_initializers: whether initializers stop being inputs, as `fix_initializers` does it.
+        opaque: which weights are left unread; see `Model.load`.
+        constant_initializers: whether initializers stop being inputs; see `fix_initializers`.
 
     Raises:
         ModelError: the model cannot be read.
-        UsageError: sizes do not fit it.
+        UsageError: the sizes do not match the model.
     """
     if (shapes or dims or constant_initializers) and isinstance(source, onnx.ModelProto) and not inplace:
         copy = onnx.ModelProto()
@@ -47,9 +47,9 @@ def load_fixed(
 
 
 def fix_initializers(model: Model) -> None:
-    """Make initializers of the main graph that are inputs, too, constants: they leave the list of inputs.
+    """Remove the initializers of the main graph from its inputs, which makes them constants.
 
-    Before IR version 4 all have to be listed, so that such a model becomes one of IR version 4.
+    Before IR version 4 all initializers must be inputs, so the model is raised to IR version 4.
 
     Args:
         model: a model that owns its proto.
@@ -73,7 +73,7 @@ def fix_initializers(model: Model) -> None:
 def fix_shapes(
     model: Model, shapes: Mapping[str, Sequence[int]] | None = None, dims: Mapping[str, int] | None = None
 ) -> None:
-    """Give inputs fixed shapes, and symbolic dimensions fixed sizes, wherever their names occur in the interface.
+    """Fix shapes of inputs, and sizes of symbolic dimensions wherever their names occur in the interface.
 
     Args:
         model: a model that owns its proto.
@@ -97,7 +97,7 @@ def fix_shapes(
     for symbol in dims or {}:
         if symbol not in known:
             raise UsageError(f"no symbolic dimension {symbol!r}; the inputs have {', '.join(sorted(known)) or 'none'}")
-    for name, shape in fixed.items():  # nothing is changed before all of it is known to fit
+    for name, shape in fixed.items():  # nothing is changed before everything is checked
         _fix_input(inputs[name], shape)
     for info in (*proto.input, *proto.output):
         for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
@@ -113,14 +113,14 @@ def _shape(shape: object, what: str) -> list[int]:
 
 
 def whole_size(size: object, what: str) -> int:
-    """A size as a number; NumPy's integers are ones, too.
+    """A size as an int; NumPy's integers are accepted, too.
 
     Args:
-        size: what was given.
-        what: of what it is the size.
+        size: the given size.
+        what: the name of the sized object in messages.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a nonnegative int64.
     """
     try:
         number = -1 if isinstance(size, bool) else index(cast(SupportsIndex, size))
@@ -132,13 +132,13 @@ def whole_size(size: object, what: str) -> int:
 
 
 def _check_input(name: str, tensor: onnx.TypeProto.Tensor, shape: Sequence[int], sizes: dict[str, int]) -> None:
-    """See that an input can have a shape, and note what that makes of symbols."""
+    """Check that an input can have a shape, and record the sizes of its symbols in `sizes`."""
     if not tensor.HasField("shape"):
         return
     if len(tensor.shape.dim) != len(shape):
         raise UsageError(f"input {name!r} has rank {len(tensor.shape.dim)}, the shape {list(shape)} has {len(shape)}")
     for dim, size in zip(tensor.shape.dim, shape, strict=True):
-        if dim.HasField("dim_value") and dim.dim_value not in (-1, size):  # old exporters say so that it is open
+        if dim.HasField("dim_value") and dim.dim_value not in (-1, size):  # old exporters write -1 for unknown
             raise UsageError(f"input {name!r}: dimension {dim.dim_value} cannot become {size}")
         if dim.dim_param and sizes.setdefault(dim.dim_param, size) != size:
             raise UsageError(f"dimension {dim.dim_param!r} cannot be both {sizes[dim.dim_param]} and {size}")

@@ -1,4 +1,4 @@
-"""From protos to the view: every field that rules read is read here, once."""
+"""Construction of the view from protos: every field that rules use is read here, once."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from graphopt.ir.value import Value
 from graphopt.system.collector import paused_gc
 
 _GRAPH_OPS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-"""The standard operators with graph attributes; at operators of other domains every attribute is looked at."""
+"""The standard operators with graph attributes; for operators of other domains every attribute is checked."""
 
 Elsewhere = Mapping[int, FileSlice | np.ndarray[Any, Any]]
-"""Contents of initializers that are not in their protos, by the number of the initializer."""
+"""Contents of initializers that are not in their protos, by the index of the initializer."""
 
 
 def build(proto: onnx.ModelProto, folders: Folders, elsewhere: Elsewhere, opaque: Opaque | None = None) -> Model:
@@ -35,12 +35,12 @@ def build(proto: onnx.ModelProto, folders: Folders, elsewhere: Elsewhere, opaque
 
     Args:
         proto: the model; it is kept and must not be changed by others.
-        folders: where external data may be; none for a model that came from no file.
-        elsewhere: for initializers of the main graph whose data is not in the proto, where it is.
-        opaque: which external data is not looked for: its tensors stay references.
+        folders: where external data may be; none for a model that is not from a file.
+        elsewhere: the data of initializers of the main graph whose data is not in the proto.
+        opaque: which external data is not read: its tensors stay references.
 
     Raises:
-        ModelError: the model breaks a rule that nothing could be done without: an undefined name, a name defined
+        ModelError: the model is so invalid that no view can be built: an undefined name, a name defined
             twice, a cycle, unreadable external data.
     """
     model = Model(proto, folders[0] if folders else None)
@@ -60,7 +60,7 @@ class _Loader:
         self.opaque = opaque
         self.local = {(_text(f.domain), _text(f.name)) for f in model._proto.functions}
         self.schemas: dict[tuple[tuple[str, int], ...], dict[str, OpInfo | None]] = {}
-        """What the standard says of operators, for each set of imports."""
+        """Schemas of operators, for each set of imports."""
 
     def load(self, elsewhere: Elsewhere) -> None:
         proto = self.model._proto
@@ -244,7 +244,7 @@ class _Loader:
 
 
 _MOST_AROUND = 31
-"""Each graph inside of another takes three of the hundred levels that protobuf reads, and its contents some more."""
+"""Each nested graph takes three of the hundred levels that protobuf parses, and its contents some more."""
 
 
 def _graphs_around(graph: Graph) -> int:
@@ -255,10 +255,10 @@ def _graphs_around(graph: Graph) -> int:
 
 
 def _well_typed(node: Node, schema: OpInfo | None, attributes: Iterable[onnx.AttributeProto]) -> bool:
-    """Whether attributes have the types that the standard gives them and count at least 1, so that no rule need ask.
+    """Whether attributes have the types of the schema, counts >= 1 and flags 0 or 1, so that no rule need check.
 
     Raises:
-        ModelError: one holds a tensor whose data does not fit its dimensions.
+        ModelError: an attribute holds a tensor whose data does not match its dimensions.
     """
     kinds = schema.attributes if schema is not None else {}
     fine = True
@@ -267,7 +267,7 @@ def _well_typed(node: Node, schema: OpInfo | None, attributes: Iterable[onnx.Att
         if kind in HOLDING_TENSORS:
             check_attribute(attribute, f"attribute {name!r} of {node.op_type} node {node.name!r}")
         if attribute.ref_attr_name:
-            fine = fine and node.graph.in_function  # elsewhere there is nothing to refer to
+            fine = fine and node.graph.in_function  # outside functions a reference has no target
         elif kinds.get(name if type(name) is str else _text(name), kind) != kind:
             fine = False
         elif name in COUNTS:
@@ -278,12 +278,12 @@ def _well_typed(node: Node, schema: OpInfo | None, attributes: Iterable[onnx.Att
 
 
 def _counts(attribute: onnx.AttributeProto) -> bool:
-    """Whether an attribute that says how many says 1 or more, as often as it says so."""
+    """Whether the number, or every number, of a count attribute is at least 1."""
     return attribute.i >= 1 if attribute.type == onnx.AttributeProto.INT else min(attribute.ints, default=1) >= 1
 
 
 def trained_names(proto: onnx.ModelProto) -> set[str]:
-    """Every name that the training information of a model reads, sets or updates.
+    """Every name that the training information of a model reads, initializes or updates.
 
     Its graphs see the initializers of the main graph, and its bindings assign new contents to them.
     """
@@ -310,14 +310,14 @@ def _mentioned(graph: onnx.GraphProto, names: set[str]) -> None:
 
 _CALL = "call "
 _NO_SCHEMA = (_CALL, "malformed ", "referring ")
-"""What the kind of a node starts with that the standard says nothing about, or nothing that holds."""
+"""Prefixes of `Node.op` for nodes to which no schema applies."""
 
 
 def _text(name: str) -> str:
-    """A name; protobuf gives bytes where it is no UTF-8.
+    """A name, checked: protobuf returns bytes if a string is not UTF-8.
 
     Raises:
-        ModelError: it is not.
+        ModelError: it is not UTF-8.
     """
     if type(name) is not str:
         raise ModelError(f"name {name!r} is no UTF-8")
@@ -325,11 +325,11 @@ def _text(name: str) -> str:
 
 
 _DEEPEST = 100
-"""Functions that call one another further down are refused: whatever goes through them would end on some stack."""
+"""Functions with deeper chains of calls are refused: recursive code would overflow its stack."""
 
 
 def _check_depth(model: Model) -> None:
-    """Refuse functions that call each other too deep.
+    """Refuse functions with chains of calls that are too deep.
 
     Raises:
         ModelError: a chain of calls is longer than `_DEEPEST`.
@@ -354,7 +354,7 @@ def _check_depth(model: Model) -> None:
 
 
 def _called(node: Node) -> str:
-    """The name of the function that a node calls, "" when it calls none."""
+    """The name of the function that a node calls, "" if it calls none."""
     kind, _, name = node.op.rpartition("referring ")[2].partition(" ")
     return name.removesuffix(":") if kind == "call" else ""
 
@@ -371,12 +371,12 @@ def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
 
 
 def shown_op(op: str) -> str:
-    """How people write the operator of a node: a call of a function as the function's name."""
+    """The operator of a node for people; a call of a function is shown as the function's name."""
     return op[len(_CALL) :].removesuffix(":") if op.startswith(_CALL) else op
 
 
 def captured_values(node: Node) -> Iterator[Value]:
-    """Values from outside that the subgraphs of a node read or put out, with repetition."""
+    """Outer values that the subgraphs of a node read or have as outputs, with repetition."""
     for subgraph in node.subgraphs.values():
         yield from _captured(subgraph, subgraph)
 
@@ -406,7 +406,7 @@ def _reads_ahead(node: Node) -> bool:
 
 
 def sort(graph: Graph) -> None:
-    """Bring the nodes into a topological order that keeps the given order where it can.
+    """Sort the nodes topologically, keeping the given order as far as possible.
 
     Raises:
         ModelError: the nodes form a cycle.

@@ -1,4 +1,4 @@
-"""Protobuf messages: copies without some of the fields, and the form in which fields are serialized."""
+"""Protobuf messages: copies without some of the fields, and serialization of single fields."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
-"""The wire types of protobuf that ONNX has."""
+"""The wire types of protobuf that ONNX uses."""
 
 
 def varint(number: int) -> bytes:
@@ -22,12 +22,12 @@ def varint(number: int) -> bytes:
 
 
 def delimited(field: int, length: int) -> bytes:
-    """The head of a length-delimited field."""
+    """The tag and length of a length-delimited field."""
     return varint(field << 3 | 2) + varint(length)
 
 
 def copy_fields(source: Any, target: Any, skip: Collection[str] = ()) -> None:
-    """Copy the fields of a message, those included that this version of onnx does not know.
+    """Copy the fields of a message, including fields that this version of onnx does not know.
 
     Args:
         source: the message.
@@ -49,17 +49,17 @@ def copy_fields(source: Any, target: Any, skip: Collection[str] = ()) -> None:
 
 
 def copy_text(source: Any, target: Any, name: str) -> None:
-    """Copy one string field of a message to another of its type, where it has it.
+    """Copy a string field of a message, if it is set, to another message of the same type.
 
     Args:
-        source: the message.
-        target: where it is copied to.
+        source: the message to copy from.
+        target: the message to copy to.
         name: the field, not repeated.
     """
     if not source.HasField(name):
         return
     value = getattr(source, name)
-    if isinstance(value, bytes):  # no UTF-8: taken in serialized form only
+    if isinstance(value, bytes):  # not UTF-8: protobuf accepts it in serialized form only
         target.MergeFromString(delimited(source.DESCRIPTOR.fields_by_name[name].number, len(value)) + value)
     else:
         setattr(target, name, value)

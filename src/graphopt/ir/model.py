@@ -1,4 +1,4 @@
-"""`Model`: the whole of an ONNX model as a view, loaded once and flushed once."""
+"""`Model`: a view over a whole ONNX model, loaded once and flushed once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class IrModel(Protocol):
-    """What `onnx_ir.Model` looks like."""
+    """The interface of `onnx_ir.Model`."""
 
     @property
     def graph(self) -> Any:
@@ -39,26 +39,26 @@ class IrModel(Protocol):
 
 
 class Program(Protocol):
-    """What `torch.onnx.ONNXProgram` looks like."""
+    """The interface of `torch.onnx.ONNXProgram`."""
 
     model: Any
     model_proto: Any
 
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto | IrModel | Program
-"""What a model can be loaded from: a path, serialized bytes, a proto, a model of onnx-ir, an exported program."""
+"""The sources of a model: a path, serialized bytes, a proto, a model of onnx-ir, an exported program."""
 
 
 ZEROED_KEY = "graphopt.zeroed_weights"
-"""Metadata: how many weights were set to zero because they cannot matter. Beside infinities they did."""
+"""Metadata: how many weights were set to zero as they have no effect, except next to infinities."""
 
 
 REMOVED_KEY = "graphopt.removed_channels"
-"""Metadata: how many channels were removed because their filters are zero. Beside infinities these gave NaN."""
+"""Metadata: how many channels were removed as their filters are zero. With infinite inputs these gave NaN."""
 
 
 BOUNDED_KEY = "graphopt.bounded_softmax"
-"""Metadata: of how many `Softmax` no masked probability is zero any more. Beside infinities these gave NaN."""
+"""Metadata: in how many `Softmax` masked probabilities are no longer zero. Times an infinity, zeros gave NaN."""
 
 
 class Model:
@@ -69,17 +69,17 @@ class Model:
         graph: the main graph.
         functions: the model-local functions, as graphs.
         metadata: `metadata_props` as a dict; changes are written by `flush`. A pass uses `Rewriter.set_metadata`.
-        path: the file it came from, or None.
-        whole: that file as it was when it was read, or None; a pipe can be read only once.
+        path: the file it was read from, or None.
+        whole: all bytes of that file, or None; a pipe can be read only once.
         inplace: whether `flush` may write into `proto`.
         lifted: whether weights are still in files.
-        opaque: which external data was left unread, `missing` or `all`; None where all was looked for.
+        opaque: which external data was left unread, `missing` or `all`; None if all was to be read.
     """
 
     def __init__(self, proto: onnx.ModelProto, base: Path | None = None) -> None:
         self._proto = proto
         self._undo: list[tuple[Any, ...]] = []
-        """How to take back what was changed lately, last first; see `graphopt.rewrite.journal`."""
+        """The undo log: inverses of recent changes, undone last first; see `graphopt.rewrite.journal`."""
         self._number = 0
         self.base = base
         self.path: Path | None = None
@@ -103,11 +103,11 @@ class Model:
             source: a path (external data is found beside it), serialized bytes, a `ModelProto`, an `onnx_ir.Model` or
                 an `ONNXProgram`.
             inplace: for a `ModelProto`, let `flush` change it instead of making a new one.
-            opaque: `missing` lets external data that is not there stay a reference, `all` any external data: no pass
-                looks at its bytes then.
+            opaque: `missing` keeps missing external data as a reference, `all` keeps all of it; no pass can read its
+                bytes then.
 
         Raises:
-            ModelError: the file cannot be read, is no ONNX model, or its graph is broken.
+            ModelError: the file cannot be read, is not an ONNX model, or its graph is invalid.
         """
         from graphopt.ir.files import read
 
@@ -124,7 +124,7 @@ class Model:
 
     @property
     def ir_version(self) -> int:
-        """The IR version that the model states, or will when it is written."""
+        """The IR version that the model will have when it is written."""
         return self._ir_version
 
     @property
@@ -140,18 +140,18 @@ class Model:
         )
 
     def opset(self, domain: str = "") -> int:
-        """The version of an operator domain that the model imports, 0 when it does not."""
+        """The imported version of an operator domain, 0 if it is not imported."""
         return self.graph.opset(domain)
 
     def graphs(self) -> Iterator[Graph]:
-        """Every graph: the main one, functions, and all bodies inside, outer before inner."""
+        """Every graph: the main one, functions, and all their subgraphs, outer before inner."""
         for top in (self.graph, *self.functions):
             yield from _with_subgraphs(top)
 
     def fresh_name(self, base: str) -> str:
-        """A value name that no scope of the model uses, made from `base`; it is reserved.
+        """A value name made from `base` that no scope of the model uses; it is reserved.
 
-        No node has it either: new nodes are called like their outputs, and runtimes refuse two nodes of one name.
+        No node has it either: new nodes get the names of their outputs, and runtimes refuse two nodes of one name.
         """
         if self._names is None:
             write(self, "_names", self._all_names())
@@ -176,7 +176,7 @@ class Model:
             self._counters[base] = last
 
     def next_number(self) -> int:
-        """A number for the next initializer, greater than those before."""
+        """A number for a new initializer, greater than all before."""
         write(self, "_number", self._number + 1)
         return self._number
 
@@ -192,21 +192,21 @@ class Model:
         return names
 
     def flush(self) -> onnx.ModelProto:
-        """The model as a proto, weights included. With no change it equals the source byte for byte."""
+        """The model as a proto, weights included. Without changes it equals the source byte for byte."""
         from graphopt.ir.flush import flush
 
         return flush(self)
 
     def save(self, path: str | os.PathLike[str], external_data: ExternalData | None = None) -> None:
-        """Write the model to a file, whole or not at all, its external data included.
+        """Write the model and its external data to files, atomically.
 
-        Links are followed; a device or a pipe is written into. Data of this model's own that nothing mentions any more
-        is removed.
+        Symbolic links are followed; a device or a pipe is written into. This model's own earlier data that no file
+        mentions any more is removed.
 
         Args:
             path: the file to write.
-            external_data: how to lay out weights outside the file. By default weights that were outside stay
-                outside, and all go there when the file would pass 2 GiB.
+            external_data: how to lay out external weights. By default weights that were external stay
+                external, and all become external if the file would exceed 2 GiB.
 
         Raises:
             ModelError: the file cannot be written.
@@ -220,7 +220,7 @@ class Model:
         """Check the invariants of the view.
 
         Raises:
-            EngineError: one does not hold.
+            EngineError: an invariant does not hold.
         """
         from graphopt.ir.check import check
 
@@ -231,7 +231,7 @@ class Model:
         return onnx.printer.to_text(self.flush())
 
     def unread(self) -> list[Tensor]:
-        """The tensors of which only references are at hand, since that was asked for."""
+        """The tensors that were left as references, on request."""
         if self.opaque is None:
             return []
         held = [v.tensor for graph in self.graphs() for v in graph.initializers]

@@ -1,6 +1,6 @@
-"""Element types between ONNX and NumPy: what `onnx.helper` says, which is imported for the rare ones alone.
+"""Conversion of element types between ONNX and NumPy, as in `onnx.helper`, which is imported for rare types only.
 
-It brings `ml_dtypes`, the packing of narrow types and the reader of external data, a tenth of what a run imports.
+It imports `ml_dtypes`, the packing of narrow types and the reader of external data, a tenth of the imports of a run.
 """
 
 from __future__ import annotations

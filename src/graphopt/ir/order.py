@@ -1,4 +1,4 @@
-"""The order of the nodes of a graph: a linked list, with numbers that tell which of two nodes comes first."""
+"""The order of the nodes of a graph: a linked list, with ascending numbers for comparing two nodes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _GAP = 1 << 30
 """Distance between the order numbers of neighbours, so that insertion seldom renumbers."""
 
 _STEP = 1 << 15
-"""How far behind its neighbour a new node is where there is room: as many then fit in front of one node, in a row."""
+"""Order distance of a new node from the node before it, if there is room: 2^15 insertions before a node then fit."""
 
 
 def append(graph: Graph, node: Node) -> None:
-    """Put a node at the end of a graph that is being built, without noting a change."""
+    """Append a node to a graph under construction, without marking a change."""
     last = graph.last
     node.prev = last
     if last is None:
@@ -27,7 +27,7 @@ def append(graph: Graph, node: Node) -> None:
 
 
 def link(node: Node, anchor: Node | None) -> None:
-    """Put a node before `anchor` in the order of its graph, or at the end when that is None."""
+    """Insert a node before `anchor` in the order of its graph, or at the end if that is None."""
     graph = node.graph
     before = graph.last if anchor is None else previous_node(anchor)
     _join(graph, before, node)
@@ -55,7 +55,7 @@ def _join(graph: Graph, before: Node | None, after: Node | None) -> None:
 
 
 def previous_node(node: Node) -> Node | None:
-    """The node before, among those still in the graph."""
+    """The preceding node, among those still in the graph."""
     before = node.prev
     while before is not None and before.removed:
         before = before.prev
@@ -63,7 +63,7 @@ def previous_node(node: Node) -> Node | None:
 
 
 def next_node(node: Node) -> Node | None:
-    """The node behind, among those still in the graph."""
+    """The following node, among those still in the graph."""
     after = node.next
     while after is not None and after.removed:
         after = after.next
@@ -77,7 +77,7 @@ def renumber(graph: Graph) -> None:
 
 
 def unlink(node: Node) -> None:
-    """Take a node out of the order of its graph."""
+    """Remove a node from the order of its graph."""
     graph = node.graph
     _join(graph, previous_node(node), next_node(node))
     write(node, "removed", True)

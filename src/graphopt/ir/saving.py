@@ -1,4 +1,4 @@
-"""Models to files: whole or not at all, weights streamed from where they are, external data that always fits."""
+"""Saving of models: atomic, with weights streamed from their files, and always consistent with external data."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from graphopt.system.files import Draft, alone, destination, is_special, is_temp
 from graphopt.system.given import is_text
 
 _PROTO_LIMIT = (1 << 31) - (1 << 20)
-"""What fits into one protobuf message, with some room."""
+"""The largest protobuf message in bytes, with a margin."""
 
 _WRITE_STREAMED_FROM = 1 << 26
-"""Models with more weight bytes than this are written piece by piece instead of being serialized whole."""
+"""Models with at least this many bytes of weights are written piece by piece instead of being serialized whole."""
 
 _OWN_DATA = r".+\.[0-9a-f]{16}\.data"
 _LONGEST_STEM = 200
 _SEARCHED = 1 << 30
-"""Bytes of other files in a folder that are searched for the name of data before it is removed."""
+"""Most bytes of other files in a folder that are searched for the name of a data file before it is removed."""
 
 
 def write(model: Model, path: Path, external: ExternalData | None) -> None:
@@ -64,7 +64,7 @@ def _weight_bytes(model: Model) -> int:
 
 
 def _unread_files(model: Model, folder: Path) -> set[Path]:
-    """Files that the model goes on to refer to, without having read them."""
+    """Files of external data that the model still refers to, unread."""
     names = {place_of(tensor.original) for tensor in model.unread() if tensor.original is not None}
     return {destination(folder / name) for name in names if name and not Path(name).is_absolute()}
 
@@ -85,7 +85,7 @@ def _write_inline(model: Model, target: Path) -> None:
 
 
 def _write_streamed(model: Model, draft: Draft, sources: _Sources) -> list[tuple[Tensor, FileSlice]]:
-    """Serialize everything but the large initializers, and let those flow from where they are."""
+    """Serialize everything but the large initializers, and stream those from their sources."""
     streamed = {
         v.name: v.tensor
         for v in stored(model.graph)
@@ -127,14 +127,14 @@ def _serialized(proto: onnx.ModelProto | onnx.GraphProto, path: Path) -> bytes:
 
 
 def _write_external(model: Model, target: Path, external: ExternalData) -> None:
-    """Write the data first, then the model that names it.
+    """Write the data first, then the model that refers to it.
 
-    Data has a name by its content, so that what an older model refers to is never touched. Where the caller wants
-    another name, and the model that is there uses it, that one steps aside over such a name.
+    Data is named by its content, so that data of an older model is never overwritten. If the caller asks for another
+    name, which the model at `target` uses, a version with data named by content is published in between.
     """
     asked = None if external.location is None else _place_of(model, target, external.location)
     outside = _outside(model, external)
-    if not outside:  # a file that nothing names would be in the way
+    if not outside:  # no data file is needed
         _write_inline(model, target)
         return
     proto = without_initializers(model, set(outside))
@@ -163,7 +163,7 @@ def _write_external(model: Model, target: Path, external: ExternalData) -> None:
 
 
 def _outside(model: Model, external: ExternalData) -> dict[str, Tensor]:
-    """The initializers whose data goes into a file of its own."""
+    """The initializers whose data becomes external."""
     return {
         v.name: v.tensor
         for v in stored(model.graph)
@@ -175,7 +175,7 @@ def _outside(model: Model, external: ExternalData) -> dict[str, Tensor]:
 
 
 def _place_of(model: Model, target: Path, location: str) -> Path:
-    """The file that the caller wants external data in."""
+    """The file that the caller asked for as external data."""
     if not is_text(location):
         raise ModelError(f"external data {location!r}: a model can only name files in UTF-8; choose another name")
     path = target.parent / location
@@ -201,7 +201,7 @@ def _place_of(model: Model, target: Path, location: str) -> Path:
 
 
 def _other_reader(place: Path, target: Path) -> Path | None:
-    """A model beside a file, or beside the model that is written, that has its weights in that file."""
+    """Another model in the folder of `place` or `target` that has its weights in the file `place`, if any."""
     near = [path for folder in {place.parent, target.parent} for path in sorted(folder.glob("*.onnx"))]
     for path in near:
         if _real(path) != target and _is_mentioned(place.name, [path]) and place in files_named_by(path):
@@ -212,7 +212,7 @@ def _other_reader(place: Path, target: Path) -> Path | None:
 def _locate(
     proto: onnx.ModelProto, tensors: Mapping[str, Tensor], slices: Mapping[str, tuple[int, int]], location: str
 ) -> None:
-    """Let the last initializers of a proto be tensors in a file of their own."""
+    """Put references to external data at the end of a proto's initializers, replacing earlier ones."""
     kept = [tensor for tensor in proto.graph.initializer if tensor.name not in tensors]
     del proto.graph.initializer[len(kept) :]
     for name, tensor in tensors.items():
@@ -224,25 +224,25 @@ def _locate(
             entry.external_data.add(key=key, value=text)
 
 
-# -- names, and what they leave behind
+# -- publishing of drafts, and removal of old data
 
 
 Steps = list[tuple[Draft, Path]]
-"""Which draft gets which name, in order."""
+"""Drafts with their final names, in order of publication."""
 
 
 def _publish(
     model: Model, target: Path, steps_now: Callable[[], Steps], moved: Sequence[tuple[Tensor, FileSlice]]
 ) -> None:
-    """Give drafts their names, the model last; then remove data that no model needs any more.
+    """Rename drafts to their final names, the model last; then remove data that no model needs any more.
 
-    What the model reads from files that are replaced or removed is loaded before, or found in the new ones after.
+    Tensors whose files are replaced or removed are loaded before, or refer to the new files afterwards.
 
     Args:
-        model: what is written.
+        model: the model that is written.
         target: its file.
-        steps_now: says which names to give, as things are while nobody else writes there.
-        moved: tensors, and where they are to be found then.
+        steps_now: returns the drafts and names, computed while no other process writes in the folder.
+        moved: tensors with their slices of the new files.
     """
     if is_special(target):
         for draft, _ in steps_now():
@@ -272,7 +272,7 @@ def _publish(
 
 
 def _own_data(target: Path, data: Draft) -> Path:
-    """The name of a model's data that no other data has."""
+    """A name for a model's data that depends on its content."""
     import hashlib
 
     data.file.seek(0)
@@ -281,19 +281,19 @@ def _own_data(target: Path, data: Draft) -> Path:
 
 
 def _stem(name: str) -> str:
-    """A model's name as far as the name of its data has room for it, and as a model can state it, which is UTF-8."""
+    """A model's name, shortened to leave room in the name of its data file, and as UTF-8, which references need."""
     whole = os.fsencode(name)
     if len(whole) <= _LONGEST_STEM and is_text(name):
         return name
-    import hashlib  # brings OpenSSL: only for the few names that need it
+    import hashlib  # imports OpenSSL: only for the few names that need it
 
     return f"{whole[: _LONGEST_STEM - 20].decode(errors='ignore')}-{hashlib.sha256(whole).hexdigest()[:16]}"
 
 
 def _outdated(target: Path, kept: Collection[Path]) -> list[Path]:
-    """Data that was written for a model of this name, and that no file beside it mentions.
+    """Data files that were written for a model of this name, and that no file next to it mentions.
 
-    Only data that tells by its name whose it is: what somebody else wrote, or was asked for by name, is theirs.
+    Only files with a name by content count: data with any other name is not ours to remove.
     """
     stem = _stem(target.name)
     written = re.escape(stem) + r"\.[0-9a-f]{16}\.data"
@@ -308,7 +308,7 @@ def _outdated(target: Path, kept: Collection[Path]) -> list[Path]:
 
 
 def _may_be_file(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry of a folder is a file, or a link that leads where nobody can look."""
+    """Whether an entry of a folder is a file, or a link whose target cannot be accessed."""
     try:
         return entry.is_file()
     except OSError:
@@ -320,7 +320,7 @@ def _real(path: Path) -> Path:
 
 
 def _is_mentioned(name: str, files: Iterable[Path]) -> bool:
-    """Whether one of some files mentions a name; True, too, where that would take long to find out."""
+    """Whether one of the files mentions a name; True also if a search would take long or fails."""
     left = _SEARCHED
     for path in files:
         try:
@@ -361,7 +361,7 @@ class _Sources(ExitStack):
 
 
 _BY_KERNEL_FROM = 1 << 16
-"""Slices of this many bytes are copied from file to file; smaller ones go the way of all that is written."""
+"""Slices of at least this many bytes are copied by the kernel; smaller ones through the file's buffer."""
 
 
 def _copy(raw: bytes | memoryview | FileSlice, file: IO[bytes], sources: _Sources) -> int:

@@ -1,4 +1,4 @@
-"""What the ONNX standard says of an operator at an opset, as plain Python data."""
+"""Schemas of operators at an opset, as plain Python data."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _NOT_DETERMINISTIC = frozenset(
 
 
 RUNTIMES_OWN = "SimplifiedLayerNormalization"
-"""The operator that ONNX Runtime adds to the standard's own domain, where nobody else knows it."""
+"""The operator that ONNX Runtime adds to the standard's domain; other tools do not know it."""
 
 COUNTS = frozenset(
     {"blocksize", "dilations", "group", "kernel_shape", "kv_num_heads", "num_groups", "num_heads", "q_num_heads"}
     | {"hidden_size", "strides"}
 )
-"""Attributes of any operator that say how many or how far: a node with a number below 1 there means nothing."""
+"""Attributes of any operator that are counts or distances: a node with a number below 1 is malformed."""
 UNSAID = frozenset({("com.microsoft::MRotaryEmbedding", "num_heads"), ("com.microsoft::RotaryEmbedding", "num_heads")})
-"""Operators and counts of theirs in which 0 says that the shapes of operands tell."""
+"""Counts of operators for which 0 means that the shapes of operands determine them."""
 
 
 FLAGS = frozenset(
@@ -50,8 +50,8 @@ FLAGS = frozenset(
     | {"fmod", "is_causal", "keepdims", "largest", "linear_before_reset", "noop_with_empty_axes", "reverse", "saturate"}
     | {"select_last_index", "sorted", "transA", "transB", "upper"}
 )
-"""Attributes of any operator that say yes or no: what other numbers than 1 and 0 mean differs between runtimes, and
-from one operator to the next, so that a node with one there means nothing."""
+"""Boolean attributes of any operator: the meaning of numbers other than 0 and 1 differs between runtimes and
+operators, so that a node with another number is malformed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class OpInfo:
         defaults: attribute name to default value, for attributes that have one.
         required: names of the attributes that must be given.
         attributes: attribute name to its `onnx.AttributeProto.AttributeType`.
-        min_inputs: fewest inputs, trailing optional ones left out.
+        min_inputs: fewest inputs, without trailing optional ones.
         max_inputs: most inputs.
         variadic: whether the last input may repeat.
         outputs: number of declared outputs (a variadic last one counts once).
@@ -86,18 +86,18 @@ class OpInfo:
 
 
 _OPTIONAL_FIRST = {"Loop": 2, "Scan": 1}
-"""How many operands may be missing before those that may not: trip count and condition, the lengths of opset 8."""
+"""Number of optional operands before required ones: Loop's trip count and condition, Scan's lengths in opset 8."""
 
 _SCAN_OF_BATCHES = 8
 
 
 def has_its_operands(op: str, schema: OpInfo, inputs: Sequence[object | None]) -> bool:
-    """Whether no required operand of a node is missing and none is too many.
+    """Whether a node has all required operands and not too many.
 
     Args:
         op: the operator.
-        schema: what the standard says of it.
-        inputs: the operands, None where one is left out.
+        schema: its schema.
+        inputs: the operands, None for one that is left out.
     """
     if not schema.min_inputs <= len(inputs) <= schema.max_inputs:
         return False
@@ -111,7 +111,7 @@ def has_its_operands(op: str, schema: OpInfo, inputs: Sequence[object | None]) -
 
 @lru_cache(maxsize=4096)
 def op_schema(op_type: str, domain: str, opset: int) -> OpInfo | None:
-    """The version of an operator that holds at an opset.
+    """The version of an operator at an opset.
 
     Args:
         op_type: operator name.
@@ -119,7 +119,7 @@ def op_schema(op_type: str, domain: str, opset: int) -> OpInfo | None:
         opset: version of the domain that the model imports.
 
     Returns:
-        The facts, or None when the `onnx` package does not know the operator there.
+        The schema, or None if the `onnx` package does not know the operator there.
     """
     if not 0 < opset < 1 << 31:
         return None
@@ -149,7 +149,7 @@ def op_schema(op_type: str, domain: str, opset: int) -> OpInfo | None:
 
 @lru_cache(maxsize=256)
 def only_types(op_type: str, domain: str, opset: int) -> tuple[int | None, ...]:
-    """The element type of each output where the standard allows no other, whatever the inputs are; None elsewhere.
+    """The element type of each output if the standard allows only one, for all inputs; None for other outputs.
 
     Args:
         op_type: operator name.
@@ -165,7 +165,7 @@ def _only_type(output: Any) -> int | None:
 
 
 def element_types(names: Iterable[str]) -> frozenset[int]:
-    """The element types of tensors among types as schemas write them, like `tensor(float)`."""
+    """The element types of the tensor types among type strings of schemas, such as `tensor(float)`."""
     inner = (name.removeprefix("tensor(").removesuffix(")") for name in names if name.startswith("tensor("))
     return frozenset(int(TensorProto.DataType.Value(name.upper())) for name in inner)
 
@@ -195,7 +195,7 @@ def latest_opset() -> int:
 
 
 def is_commutative(op: str) -> bool:
-    """Whether the inputs of the operator with this key may change places."""
+    """Whether the inputs of an operator, given by key, may be swapped."""
     return op in _COMMUTATIVE
 
 
@@ -204,7 +204,7 @@ def op_versions(key: str) -> tuple[OpInfo, ...]:
     """Every version of an operator that the `onnx` package knows, newest first; none for custom operators.
 
     Args:
-        key: what rules are dispatched by: `Conv`, `com.microsoft::FusedConv`.
+        key: the key by which rules are dispatched: `Conv`, `com.microsoft::FusedConv`.
     """
     domain, _, op_type = key.rpartition("::")
     found: list[OpInfo] = []

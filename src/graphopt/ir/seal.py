@@ -1,8 +1,8 @@
-"""What of a model passes can see but not write to: while one runs, only the gate changes anything.
+"""Write protection of a model while a pass runs: only the gate, the `Rewriter`, may change it.
 
-A pass that fails is undone by the journal, which knows what the gate did and nothing else. So the view does not take
-any other change: objects that belong to a model are *sealed*, their lists and dicts refuse to be changed, and protos
-are shown read-only. Outside of a run all of them can be changed as usual.
+A failed pass is undone by the journal, which records only the changes by the gate. So the view refuses
+any other change: objects that belong to a model are *sealed*, their lists and dicts refuse writes, and protos
+are shown read-only. When no pass runs, all of them can be changed as usual.
 
 Reading a sealed object costs nothing: sealing gives it another class of the same layout, which only refuses writes.
 """
@@ -19,12 +19,12 @@ from google.protobuf.message import Message
 from graphopt.errors import PassError
 
 write = object.__setattr__
-"""How the engine changes an attribute of a sealed object."""
+"""Sets an attribute of a sealed object, for the engine."""
 
 
 class _State(threading.local):
     passes = 0
-    """How many passes run in this thread, one inside of the other."""
+    """The number of nested passes that run in this thread."""
 
 
 _state = _State()
@@ -32,7 +32,7 @@ _state = _State()
 
 @contextmanager
 def sealed() -> Iterator[None]:
-    """While a pass runs in this thread: what belongs to models refuses writes that do not come through the gate."""
+    """Protect models while a pass runs in this thread: they refuse writes other than through the gate."""
     _state.passes += 1
     try:
         yield
@@ -42,7 +42,7 @@ def sealed() -> Iterator[None]:
 
 @contextmanager
 def unsealed() -> Iterator[None]:
-    """For what the engine itself does in the middle of a pass, such as a conversion, which infers types."""
+    """Lift the protection for work of the engine itself within a pass, such as type inference in a conversion."""
     passes, _state.passes = _state.passes, 0
     try:
         yield
@@ -56,7 +56,7 @@ def is_sealed() -> bool:
 
 
 def refuse(what: str) -> NoReturn:
-    """Say that a pass changed something by itself.
+    """Report that a pass tried to change something itself.
 
     Raises:
         PassError: always.
@@ -65,10 +65,10 @@ def refuse(what: str) -> NoReturn:
 
 
 def check_unsealed(what: str) -> None:
-    """Refuse a change in the middle of a pass.
+    """Refuse a change while a pass runs.
 
     Args:
-        what: how the message calls what would be changed.
+        what: the name, in the message, of the object to be changed.
 
     Raises:
         PassError: a pass runs.
@@ -78,7 +78,7 @@ def check_unsealed(what: str) -> None:
 
 
 class Sealed:
-    """Mixed into a class, the sealed form of it; without attributes of its own, so that the layout is the same."""
+    """A mixin that makes the sealed form of a class; it adds no attributes, so that the layout is the same."""
 
     __slots__ = ()
 
@@ -130,7 +130,7 @@ class SealedDict(dict[Any, Any]):
 
 
 class ReadOnly:
-    """A protobuf message that can be read and not changed. It passes for one in `isinstance`."""
+    """A read-only wrapper of a protobuf message, which passes `isinstance` checks for the message's class."""
 
     __slots__ = ("_message",)
 
@@ -175,7 +175,7 @@ _READING = frozenset({"HasField", "WhichOneof", "SerializeToString", "SerializeP
 
 
 class ReadOnlySequence(Sequence[Any]):
-    """A repeated field that can be read and not changed."""
+    """A read-only wrapper of a repeated field."""
 
     __slots__ = ("_field",)
 
@@ -213,15 +213,15 @@ M = TypeVar("M", bound=Message)
 
 
 def read_only(message: M) -> M:
-    """A message as passes may see it; see `ReadOnly`."""
+    """A message as a read-only wrapper; see `ReadOnly`."""
     return cast(M, ReadOnly(message))
 
 
 def shown(message: M) -> M:
-    """A message itself, or read-only while a pass runs."""
+    """The message itself, or a read-only wrapper while a pass runs."""
     return cast(M, ReadOnly(message)) if _state.passes else message
 
 
 def unwrapped(value: Any) -> Any:
-    """The message itself where a value is a read-only one."""
+    """The message inside a read-only wrapper; any other value itself."""
     return value._message if type(value) is ReadOnly else value

@@ -1,4 +1,4 @@
-"""Sealing: from when on an object belongs to a model, and refuses changes while a pass runs (`graphopt.ir.seal`)."""
+"""Sealing: makes an object part of a model, so that it refuses changes while a pass runs (`graphopt.ir.seal`)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class _SealedGraph(Sealed, Graph):
 
 
 def seal_value(value: Value) -> None:
-    """Let a value that is part of a model refuse changes while a pass runs."""
+    """Seal a value that becomes part of a model: it refuses changes while a pass runs."""
     if type(value) is Value:
         value.users = SealedDict(value.users)
         write(value, "__class__", _SealedValue)
 
 
 def seal_node(node: Node) -> None:
-    """The same for a node, with its outputs and what is inside of it."""
+    """Seal a node with its outputs and subgraphs."""
     if type(node) is not Node:
         return
     node.inputs = SealedList(node.inputs)
@@ -45,7 +45,7 @@ def seal_node(node: Node) -> None:
 
 
 def seal_graph(graph: Graph) -> None:
-    """The same for a graph with all that is in it."""
+    """Seal a graph with all its values and nodes."""
     if type(graph) is not Graph:
         return
     for value in graph.values.values():

@@ -1,4 +1,4 @@
-"""Runs of bytes in files of tensor data, which are read when they are asked for."""
+"""Slices of files with tensor data, which are read on demand."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FileSlice:
         path: the file.
         offset: first byte.
         length: number of bytes.
-        stamp: what told the file from others when the model was loaded; None where nothing can have replaced it.
+        stamp: size and modification time of the file when the model was loaded; None if nothing can have replaced it.
     """
 
     path: Path
@@ -47,7 +47,7 @@ class FileSlice:
 
         Raises:
             OSError: it cannot be opened.
-            ValueError: it is another one than when the model was loaded.
+            ValueError: it changed after the model was loaded.
         """
         file = FileIO(self.path)
         if self.stamp not in (None, stamp_of(file)):
@@ -57,7 +57,7 @@ class FileSlice:
 
     @property
     def is_there(self) -> bool:
-        """Whether the file can be opened, and is the one that it was when the model was loaded."""
+        """Whether the file can be opened, and is unchanged since the model was loaded."""
         try:
             self.opened().close()
         except (OSError, ValueError):
@@ -65,7 +65,7 @@ class FileSlice:
         return True
 
     def view(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """The bytes, read-only: as a memory map where there are many, since a map costs as much as reading a few."""
+        """The bytes, read-only: a memory map if there are many; mapping a few costs as much as reading them."""
         try:
             if self.length > _READ_LIMIT and len(_maps) < _MOST_MAPS:
                 with suppress(OSError):  # of a file system that maps nothing
@@ -83,10 +83,10 @@ class FileSlice:
         return np.frombuffer(made, np.uint8, self.length, before)
 
     def read_into(self, target: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
-        """Read the bytes into an array of as many.
+        """Read the bytes into an array of the same length.
 
         Raises:
-            ModelError: the file cannot be read, or ends before.
+            ModelError: the file cannot be read, or is too short.
         """
         try:
             with self.opened() as file:
@@ -99,14 +99,14 @@ class FileSlice:
             raise ModelError(message) from error
 
     def chunks(self, length: int, every: int) -> Iterator[np.ndarray[Any, np.dtype[np.uint8]]]:
-        """Runs of bytes, in an array that the next one is read into.
+        """Chunks of the bytes, each in an array that the next chunk overwrites.
 
         Args:
-            length: of a run; the last may be shorter.
-            every: one run in so many is read, the first of them among those.
+            length: the length of a chunk; the last may be shorter.
+            every: one chunk in `every` is read, starting with the first.
 
         Raises:
-            ModelError: the file cannot be read, or ends before.
+            ModelError: the file cannot be read, or is too short.
         """
         room = np.empty(min(length, self.length), np.uint8)
         try:
@@ -122,11 +122,11 @@ class FileSlice:
             raise ModelError(message) from error
 
     def pieces(self, places: Iterable[int], length: int) -> list[bytes]:
-        """Some bytes from each of several places.
+        """`length` bytes from each of several offsets.
 
         Raises:
             OSError: the file cannot be read.
-            ValueError: it ends before.
+            ValueError: it is too short.
         """
         found = []
         with self.opened() as file:
@@ -147,13 +147,13 @@ def is_mapped(array: np.ndarray[Any, Any]) -> bool:
 
 
 def stamp_of(file: IO[bytes]) -> tuple[int, int]:
-    """What tells a file's contents from others that had its name."""
+    """Size and modification time, which tell a file's contents from earlier ones."""
     found = os.fstat(file.fileno())
     return found.st_size, found.st_mtime_ns
 
 
 def whole_file(path: Path) -> FileSlice | None:
-    """All bytes of a file as it is now; None of what cannot be read again, like a pipe, or opened."""
+    """All bytes of a file in its current state; None if it cannot be opened, or read twice, as a pipe."""
     try:
         if not path.is_file():
             return None

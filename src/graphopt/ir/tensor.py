@@ -1,4 +1,4 @@
-"""Constant tensors: where their bytes are, and how to get at them without copying more than is asked for."""
+"""Constant tensors: the location of their bytes, and access to them with as few copies as possible."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from graphopt.ir.slices import FileSlice
 from graphopt.ir.types import KNOWN_TYPES, element_bits, tensor_nbytes
 
 _CACHE_LIMIT = 1 << 16
-"""Arrays up to this many bytes are kept after the first look; larger ones are viewed anew each time."""
+"""Arrays up to this many bytes are cached after the first access; larger ones are viewed anew each time."""
 
 _SHORT = 1 << 12
-"""Up to so many bytes are compared as they are, more by a digest."""
+"""Up to this many bytes are compared directly, more by a digest."""
 
 _SAMPLE = 64
-"""Bytes at each of three places that tell most tensors apart."""
+"""Bytes at each of three offsets, which tell most tensors apart."""
 
 _DIRECT: dict[int, np.dtype[Any]] = {
     TensorProto.FLOAT: np.dtype("<f4"), TensorProto.DOUBLE: np.dtype("<f8"), TensorProto.FLOAT16: np.dtype("<f2"),
@@ -34,16 +34,16 @@ _DIRECT: dict[int, np.dtype[Any]] = {
     TensorProto.UINT32: np.dtype("<u4"), TensorProto.UINT64: np.dtype("<u8"), TensorProto.BOOL: np.dtype("?"),
     TensorProto.COMPLEX64: np.dtype("<c8"), TensorProto.COMPLEX128: np.dtype("<c16"),
 }  # fmt: skip
-"""Types whose raw bytes NumPy reads as they stand."""
+"""Types whose raw bytes NumPy reads without conversion."""
 
 _FROM_NUMPY = {dtype: code for code, dtype in _DIRECT.items()}
 
 _BITS: dict[int, np.dtype[Any]] = {TensorProto.FLOAT: np.dtype("<u4"), TensorProto.DOUBLE: np.dtype("<u8")}
 _CHUNK = 1 << 14
 _EVERY = 256
-"""Of a tensor in a file that is too large to be read for a look, one chunk of elements in so many is read."""
+"""For statistics of a tensor in a file that is too large to be read whole, one chunk in this many is read."""
 _WHOLE_CHUNK = 1 << 19
-"""Bytes that are looked at at a time where all are: as many as a cache holds, so that memory is read once."""
+"""Bytes of a chunk if all are scanned: as many as a cache holds, so that memory is read once."""
 
 
 def _places(size: int, length: int) -> tuple[int, int, int]:
@@ -51,7 +51,7 @@ def _places(size: int, length: int) -> tuple[int, int, int]:
 
 
 def _sampled(data: bytes | memoryview) -> bytes:
-    """Bytes from each of the places."""
+    """Bytes from the beginning, middle and end."""
     size = len(data)
     length = min(_SAMPLE, size)
     return b"".join([data[at : at + length] for at in _places(size, length)])
@@ -65,16 +65,16 @@ def _sampled_view(array: np.ndarray) -> bytes:
 
 
 class Tensor:
-    """A constant: element type, dimensions and a place where its bytes are.
+    """A constant: element type, dimensions and the location of its bytes.
 
-    The bytes live in a `TensorProto`, in a slice of a file, or in a NumPy array. `array()` gives them
-    as NumPy; nothing is read before it is called.
+    The bytes are in a `TensorProto`, in a slice of a file, or in a NumPy array. `array()` returns them
+    as a NumPy array; nothing is read before it is called.
 
     Attributes:
         dtype: the element type.
         dims: the dimensions.
-        source: where in a file the bytes are.
-        is_opaque: whether only a reference to the bytes is at hand, which is written back as it stands.
+        source: the slice of a file with the bytes, if they are in one.
+        is_opaque: whether only a reference to the bytes is available, which is written back unchanged.
     """
 
     __slots__ = (
@@ -91,7 +91,7 @@ class Tensor:
         self.source = source
         self._proto = proto if array is None else None
         self._beside = None if array is None else proto
-        """What is stated beside the data, where that is in an array."""
+        """The proto with name, doc string and metadata, if the data is in an array."""
         self._array = array
         self._key: Hashable = None
         self._nbytes: int | None = None
@@ -101,7 +101,7 @@ class Tensor:
 
     @classmethod
     def from_array(cls, array: np.ndarray, dtype: int | None = None) -> Tensor:
-        """A tensor that holds `array`; `dtype` names the ONNX type where NumPy's does not tell it.
+        """A tensor that holds `array`; `dtype` is the ONNX type if NumPy's type does not determine it.
 
         Raises:
             ModelError: the array's type has no ONNX counterpart.
@@ -129,7 +129,7 @@ class Tensor:
 
     @property
     def is_known(self) -> bool:
-        """Whether its contents are at hand, and of an element type that this version knows."""
+        """Whether its contents are available, and of an element type that this version knows."""
         return self.dtype in KNOWN_TYPES and not self.is_opaque
 
     @property
@@ -150,7 +150,7 @@ class Tensor:
         return self._proto.ByteSize() if self._proto is not None else 0
 
     def array(self) -> np.ndarray:
-        """The contents, read-only. Narrow types come as `ml_dtypes`, strings as objects: bytes where they are no UTF-8.
+        """The contents, read-only. Narrow types are `ml_dtypes`, strings are objects: bytes if they are not UTF-8.
 
         Raises:
             ModelError: the data file is missing or short, or the type cannot be read.
@@ -163,7 +163,7 @@ class Tensor:
         return array
 
     def copy(self) -> np.ndarray:
-        """The contents as an array of the caller's own, to be written into; see `array`."""
+        """The contents as a writable copy; see `array`."""
         direct, source = _DIRECT.get(self.dtype), self.source
         if direct is None or source is None or source.length != self.numel * direct.itemsize or not source.length:
             return self.array().copy()
@@ -198,7 +198,7 @@ class Tensor:
         return raw.view(direct).reshape(self.dims)
 
     def _strings(self) -> list[bytes]:
-        """The elements of a tensor of strings, as a model holds them."""
+        """The elements of a tensor of strings, as bytes."""
         if self._proto is not None:
             return list(self._proto.string_data)
         return [s if isinstance(s, bytes) else str(s).encode() for s in self.array().ravel()]
@@ -207,7 +207,7 @@ class Tensor:
         return TensorProto(data_type=self.dtype, dims=self.dims, raw_data=raw)
 
     def key(self) -> Hashable:
-        """Equal for tensors that are equal bit by bit: same type, dims and bytes."""
+        """A key that is equal for tensors with the same type, dims and bytes."""
         if self._key is None:
             write(self, "_key", (self.dtype, self.dims, self._digest()))
         return self._key
@@ -226,7 +226,7 @@ class Tensor:
         return hashlib.blake2b(raw.data, digest_size=20).digest()
 
     def sample(self) -> bytes:
-        """Some bytes of beginning, middle and end: tensors that differ in them are not equal. Not for strings."""
+        """Some bytes from the beginning, middle and end: tensors that differ there are not equal. Not for strings."""
         sample = self._sample
         if sample is None:
             sample = self._take_sample()
@@ -234,7 +234,7 @@ class Tensor:
         return sample
 
     def begins_with(self, number: float) -> bool:
-        """Whether its first element is a number; of a large tensor of which some bytes are known no more is read."""
+        """Whether its first element equals `number`; reads nothing if a sample of a large tensor is cached."""
         direct, sample = _DIRECT.get(self.dtype), self._sample
         if self._array is None and sample and direct is not None:
             return bool(np.frombuffer(sample, direct, 1).item() == number)
@@ -242,10 +242,10 @@ class Tensor:
         return bool(array.size) and array.dtype != object and bool(array.item(0) == number)
 
     def glance(self, raw: bytes) -> None:
-        """Take what can be had from a copy of its raw data: the array where it is small, else what is asked for later.
+        """Cache facts from a copy of the raw data: a small array itself, else its sample and smallest magnitude.
 
         Args:
-            raw: all bytes, as ONNX stores them, as many as there must be.
+            raw: all bytes, as ONNX stores them, of the right number.
         """
         direct = _DIRECT.get(self.dtype)
         if direct is None:
@@ -270,19 +270,19 @@ class Tensor:
         return _sampled(self._bytes().data) if array.flags.c_contiguous else _sampled_view(array)
 
     def least(self, most_read: int | None = None) -> np.floating[Any] | None:
-        """The smallest magnitude of its elements that are not zero.
+        """The smallest magnitude of its nonzero elements.
 
         Args:
-            most_read: above so many bytes in a file only a part of them is looked at.
+            most_read: if a file holds more bytes than this, only a part of them is read.
 
         Returns:
-            A number of its element type, infinity when all are zero or NaN; None when it is neither float nor double.
+            A number of its element type, infinity if all are zero or NaN; None if it is neither float nor double.
         """
         found = self._scanned(most_read)
         return None if found is None else found[0]
 
     def may_hold_zero(self, most_read: int | None = None) -> bool:
-        """Whether an element is zero, or may be, where not all were looked at; for `most_read` see `least`."""
+        """Whether an element is zero, or may be because not all were read; for `most_read` see `least`."""
         found = self._scanned(most_read)
         return found is None or found[1]
 
@@ -300,11 +300,11 @@ class Tensor:
         return found
 
     def figure(self, key: Hashable, compute: Callable[[], Any]) -> Any:
-        """What is computed from the contents, once however often it is asked for.
+        """A result computed from the contents, cached.
 
         Args:
-            key: what it is.
-            compute: gives it; it is not changed afterwards.
+            key: the key of the cached result.
+            compute: computes the result, which must not be changed afterwards.
         """
         found = self._figures.get(key)
         if found is None:
@@ -320,11 +320,11 @@ class Tensor:
         return found[0], found[1] or every > 1
 
     def _bytes(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """The contents as bytes in the order in which they are written."""
+        """The contents as bytes in row-major order."""
         array = self.array()
         if not array.flags.c_contiguous:
             array = np.ascontiguousarray(array)
-            if self._array is not None and 0 not in self._array.strides:  # it is written like this in the end
+            if self._array is not None and 0 not in self._array.strides:  # saving needs this order anyway
                 write(self, "_array", _read_only(array))
         return array.reshape(-1).view(np.uint8)
 
@@ -333,7 +333,7 @@ class Tensor:
 
         Args:
             proto: the target.
-            name: the name to give; that of the source proto when None.
+            name: the new name; that of the source proto if None.
         """
         if self._proto is not None:
             proto.CopyFrom(self._proto)
@@ -358,7 +358,7 @@ class Tensor:
             proto.raw_data = pack(self._array, self.dtype)
 
     def hold(self) -> None:
-        """Keep the data here from now on, no longer in a file."""
+        """Read the data from its file into memory."""
         if self.source is not None:
             proto = TensorProto()
             self.fill(proto)
@@ -379,7 +379,7 @@ class Tensor:
         return proto
 
     def raw(self) -> bytes | memoryview | FileSlice:
-        """The data as ONNX stores it, where possible without a copy.
+        """The data as ONNX stores it, without a copy if possible.
 
         Raises:
             ModelError: the tensor holds strings, which have no raw form.
@@ -398,11 +398,11 @@ class Tensor:
 
     @property
     def original(self) -> TensorProto | None:
-        """The proto that this tensor was read from, data or not; to be read only."""
+        """The proto that this tensor was read from, with or without data; read-only."""
         return None if self._proto is None else shown(self._proto)
 
     def came_as(self, proto: TensorProto) -> bool:
-        """Whether it was read from a proto. Protobuf may hand out a second wrapper of one message: names tell then."""
+        """Whether it was read from `proto`. Protobuf may return a second wrapper of a message, so names count, too."""
         stated = self._proto if self._proto is not None else self._beside
         return stated is not None and (stated is proto or stated.name == proto.name)
 
@@ -424,7 +424,7 @@ _DATA_FIELDS = frozenset(
 
 
 def text_of(data: bytes) -> str | bytes:
-    """A string that a model holds; what is no UTF-8 stays bytes."""
+    """A string of a model; bytes that are not UTF-8 stay bytes."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -432,7 +432,7 @@ def text_of(data: bytes) -> str | bytes:
 
 
 def pack(array: np.ndarray, dtype: int) -> bytes:
-    """Raw bytes of an array of a type that NumPy itself does not have (bfloat16, float8, int4 and so on)."""
+    """Raw bytes of an array of a type that NumPy itself does not have (bfloat16, float8, int4 and others)."""
     bits = element_bits(dtype)
     if bits is None:
         raise ModelError(f"element type {dtype} has no raw form")
@@ -449,7 +449,7 @@ def pack(array: np.ndarray, dtype: int) -> bytes:
 
 
 def _parts(raw: np.ndarray[Any, np.dtype[np.uint8]]) -> Iterator[np.ndarray[Any, np.dtype[np.uint8]]]:
-    """Bytes in runs that a cache holds."""
+    """Bytes in chunks that fit into a cache."""
     for start in range(0, raw.size, _WHOLE_CHUNK):
         yield raw[start : start + _WHOLE_CHUNK]
 
@@ -457,14 +457,14 @@ def _parts(raw: np.ndarray[Any, np.dtype[np.uint8]]) -> Iterator[np.ndarray[Any,
 def _smallest(
     parts: Iterable[np.ndarray[Any, np.dtype[np.uint8]]], bits: np.dtype[Any]
 ) -> tuple[np.floating[Any], bool]:  # fmt: skip
-    """The smallest magnitude of floats that are not zero, infinity where there is none, and whether one is zero.
+    """The smallest magnitude of nonzero floats, infinity if there is none, and whether any float is zero.
 
-    Bits are compared as integers, of which magnitudes are the lower ones, so that no mode of the processor matters. As
-    signed numbers, floats below zero come first, those of the least magnitude before all others.
+    Bits are compared as integers (the sign is the highest bit), so that no processor mode, such as flushing denormals,
+    matters. As signed integers, negative floats come first, in ascending order of magnitude.
 
     Args:
-        parts: runs of their bytes.
-        bits: the unsigned integers of their size.
+        parts: chunks of their bytes.
+        bits: the unsigned integer type of their size.
     """
     signed, floats, best = _forms(bits)
     sign, zero, reduce = 1 << (8 * bits.itemsize - 1), False, np.minimum.reduce
@@ -474,7 +474,7 @@ def _smallest(
         if not least:
             zero = True
             numbers = numbers & bits.type(sign - 1)
-            numbers -= bits.type(1)  # zeros become the largest of all
+            numbers -= bits.type(1)  # zeros become the largest integers
             least = int(reduce(numbers)) + 1
         best = min(best, least)
     return np.array([best], bits).view(floats)[0], zero
@@ -482,7 +482,7 @@ def _smallest(
 
 @lru_cache(maxsize=4)
 def _forms(bits: np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any], int]:
-    """The signed integers and the floats of the size of unsigned ones, and the bits of infinity."""
+    """The signed integer and float types of the size of an unsigned type, and the bits of infinity."""
     signed, floats = np.dtype(f"<i{bits.itemsize}"), np.dtype(f"<f{bits.itemsize}")
     return signed, floats, int(np.array(np.inf, floats).view(bits))
 

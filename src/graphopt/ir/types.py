@@ -1,4 +1,4 @@
-"""Types of values: what ONNX calls `TypeProto`, decoded once into something cheap to compare."""
+"""Types of values: `TypeProto`, decoded once into a form that is cheap to compare."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ FLOAT_TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOA
 """The floating-point element types that arithmetic operators accept."""
 
 HALF_TYPES = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
-"""The element types of half precision."""
+"""The 16-bit floating-point element types."""
 
 FLOAT8_TYPES = frozenset({
     TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E4M3FNUZ, TensorProto.FLOAT8E5M2, TensorProto.FLOAT8E5M2FNUZ,
 })  # fmt: skip
-"""The element types of floats of 8 bits that have a sign."""
+"""The signed 8-bit floating-point element types."""
 
 NUMBER_TYPES = frozenset({
     TensorProto.BOOL, TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT8, TensorProto.INT16,
     TensorProto.INT32, TensorProto.INT64, TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64,
 })  # fmt: skip
-"""The element types of numbers, and of truth values, that operators and runtimes know since the first opsets."""
+"""The element types of numbers and booleans that operators and runtimes support since the first opsets."""
 
 
 def type_name(dtype: int) -> str:
-    """What an element type is called, in lower case; its number where this version knows no name for it."""
+    """The name of an element type in lower case; `type N` if this version has no name for it."""
     known = TensorProto.DataType.DESCRIPTOR.values_by_number.get(dtype)
     return known.name.lower() if known is not None else f"type {dtype}"
 
@@ -60,12 +60,12 @@ def element_bits(dtype: int) -> int | None:
 
 
 def element_count(dims: Iterable[object], unknown: int = 1) -> int:
-    """How many elements there are along axes; a size that is no number counts as `unknown`."""
+    """The number of elements along axes; a size that is not a number counts as `unknown`."""
     return math.prod([dim if isinstance(dim, int) else unknown for dim in dims])
 
 
 def tensor_nbytes(dtype: int, numel: int) -> int | None:
-    """Bytes that `numel` elements take in ONNX's packed form, or None where that is not fixed."""
+    """Bytes of `numel` elements in ONNX's packed form, or None if the type has no fixed width."""
     bits = _BITS.get(dtype)
     return None if bits is None else (numel * bits + 7) // 8
 
@@ -76,7 +76,7 @@ class TensorType:
 
     Attributes:
         dtype: a value of `onnx.TensorProto.DataType`.
-        shape: one `Dim` per axis, or None when even the rank is unknown.
+        shape: one `Dim` per axis, or None if even the rank is unknown.
     """
 
     dtype: int
@@ -108,18 +108,18 @@ class TensorType:
 
     @property
     def least_nbytes(self) -> int | None:
-        """Size in bytes where every dimension that is not fixed is 1; None of an unknown rank or width."""
+        """Size in bytes if every dimension that is not fixed is 1; None if the rank or width is unknown."""
         if self.shape is None:
             return None
         return TensorType(self.dtype, tuple(d if isinstance(d, int) else 1 for d in self.shape)).nbytes
 
 
 GENERATED = "unk__"
-"""How names of dimensions begin that inference makes up."""
+"""Prefix of the dimension names that shape inference generates; they mean nothing in another run."""
 
 
 def is_told(dim: Dim) -> bool:
-    """Whether a dimension is fixed or has a name that the model gave it."""
+    """Whether a dimension is fixed or has a name from the model."""
     return dim is not None and not (isinstance(dim, str) and dim.startswith(GENERATED))
 
 
@@ -133,7 +133,7 @@ ValueType = TensorType | onnx.TypeProto
 
 
 def decode_type(proto: onnx.TypeProto) -> ValueType | None:
-    """The type that a `TypeProto` states; None when it states none, or an element type that nobody knows."""
+    """The type that a `TypeProto` states; None if it states none, or an unknown element type."""
     kind = proto.WhichOneof("value")
     if kind is None:
         return None
@@ -154,7 +154,7 @@ def _decode_dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
     if kind != "dim_param":
         return None
     name: str | bytes = dim.dim_param
-    # Protobuf gives bytes where a name is no UTF-8; it has to be the same name everywhere, nothing more.
+    # Protobuf returns bytes if a name is not UTF-8; equal names must stay equal, nothing more.
     return (name.decode(errors="backslashreplace") if isinstance(name, bytes) else name) or None
 
 
@@ -175,6 +175,6 @@ def encode_type(value_type: ValueType) -> onnx.TypeProto:
             entry = shape.dim.add()
             if isinstance(dim, str):
                 entry.dim_param = dim
-            elif dim is not None and dim <= _LARGEST:  # a size that no field can hold is as good as none
+            elif dim is not None and dim <= _LARGEST:  # no field can hold a larger size
                 entry.dim_value = dim
     return proto

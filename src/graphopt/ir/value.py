@@ -31,10 +31,10 @@ _INDICES = frozenset(
         TensorProto.UINT8,
     }
 )
-"""Element types of lists of axes, pads and sizes."""
+"""Element types of axes, pads and sizes."""
 
 _LONGEST_LIST = 1 << 12
-"""Bytes; such lists are shorter."""
+"""Most bytes of a list of axes, pads or sizes."""
 
 
 class Value:
@@ -45,12 +45,12 @@ class Value:
         graph: the graph whose scope it belongs to.
         producer: the node that computes it, or None.
         index: its position among the outputs of the producer.
-        users: each node that reads it, with the number of times; nodes of inner graphs included.
+        users: each node that reads it, with its number of uses; nodes of inner graphs included.
         output_count: how many times it is listed as an output of a graph.
-        tensor: its contents when it is an initializer.
-        is_input: whether it is an input of its graph (an initializer that is one can be overridden).
-        is_sparse: whether it is a sparse initializer, which is never looked into.
-        is_trained: whether training information names it, so that it holds something else after a step of training.
+        tensor: its contents if it is an initializer.
+        is_input: whether it is an input of its graph (an initializer that is an input can be overridden).
+        is_sparse: whether it is a sparse initializer, whose contents are never read.
+        is_trained: whether training information names it, so that a training step changes its contents.
     """
 
     __slots__ = (
@@ -76,7 +76,7 @@ class Value:
 
     @property
     def type(self) -> ValueType | None:
-        """The declared or inferred type, None when unknown."""
+        """The declared or inferred type, None if unknown."""
         if self._type is _UNREAD:
             deferred = self._deferred
             write(self, "_deferred", None)
@@ -88,7 +88,7 @@ class Value:
         self._type = value_type
 
     def _defer_type(self, decode: Callable[[onnx.TypeProto], ValueType | None], proto: onnx.TypeProto) -> None:
-        """Set the type to what `decode` makes of `proto`, when it is first asked for."""
+        """Set the type to `decode(proto)`, evaluated on first access."""
         write(self, "_type", _UNREAD)
         write(self, "_deferred", (decode, proto))
 
@@ -103,7 +103,7 @@ class Value:
 
     @property
     def declared(self) -> ValueType | None:
-        """The type that the model states for it, None when it states none."""
+        """The type that the model declares for it, None if it declares none."""
         info = self._info
         return decode_type(info.type) if info is not None and info.HasField("type") else None
 
@@ -114,7 +114,7 @@ class Value:
 
     @property
     def one_use(self) -> bool:
-        """Whether exactly one input of one node reads it and no graph puts it out."""
+        """Whether it has exactly one use: an input of a node, not a graph output."""
         users = self.users
         return not self.output_count and len(users) == 1 and next(iter(users.values())) == 1
 
@@ -125,9 +125,9 @@ class Value:
 
     @property
     def is_anchored(self) -> bool:
-        """Whether something beside the nodes mentions it, so that it stays as it is, used or not.
+        """Whether something other than nodes refers to it, so that it must stay as it is, used or not.
 
-        That is the interface, training information, and the quantization annotations of its graph.
+        That is the interface, training information, or a quantization annotation of its graph.
         """
         if self.is_input or self.output_count or self.is_trained:
             return True
@@ -136,17 +136,17 @@ class Value:
 
     @property
     def is_captured(self) -> bool:
-        """Whether a node of an inner graph reads it, or an inner graph puts it out."""
+        """Whether a node of an inner graph reads it, or an inner graph has it as an output."""
         if any(node.graph is not self.graph for node in self.users):
             return True
         return self.output_count > sum(out is self for out in self.graph.outputs)
 
     @property
     def constant_tensor(self) -> Tensor | None:
-        """The tensor that it always holds: an initializer that no caller and no training changes, or a `Constant`."""
+        """Its tensor if constant: an initializer that neither caller nor training can change, or a `Constant`."""
         tensor = self.tensor
         if tensor is not None:
-            # What an element type means that this version does not know, nobody can compute with.
+            # No pass can compute with an element type that this version does not know.
             return None if self.is_input or self.is_trained or not tensor.is_known else tensor
         producer = self.producer
         if producer is not None and producer.op == "Constant":
@@ -177,19 +177,19 @@ class Value:
         return tensor.array()
 
     def check_finite(self) -> None:
-        """See that it is constant and holds neither infinities nor NaN.
+        """Check that it is constant and contains neither infinities nor NaN.
 
         Raises:
-            Decline: it is not, or does.
+            Decline: it is not constant, or contains one.
         """
         if not np.isfinite(self.array()).all():
             raise Decline("{} is not finite", self.name)
 
     def ints(self) -> tuple[int, ...]:
-        """The short list of integers (axes, pads, sizes) that it holds.
+        """Its contents as a short list of integers: axes, pads or sizes.
 
         Raises:
-            Decline: it is not constant, or holds something else.
+            Decline: it is not constant, or not a short list of integers.
         """
         tensor = self.constant_tensor
         if tensor is None or tensor.nbytes > _LONGEST_LIST or tensor.dtype not in _INDICES:
@@ -198,10 +198,10 @@ class Value:
         return numbers
 
     def integer(self) -> int:
-        """The one integer that it holds, with any shape.
+        """Its only element, an integer, with any shape.
 
         Raises:
-            Decline: it is not constant, or holds something else.
+            Decline: it is not constant, or not a single integer.
         """
         numbers = self.ints()
         if len(numbers) != 1:
@@ -209,7 +209,7 @@ class Value:
         return numbers[0]
 
     def holds(self, number: float) -> bool:
-        """Whether it is constant, has an element, and every element is a number."""
+        """Whether it is constant, not empty, and every element equals `number`."""
         tensor = self.constant_tensor
         if tensor is None or not tensor.begins_with(number):  # which decides most cases
             return False
@@ -218,7 +218,7 @@ class Value:
 
     @property
     def dtype(self) -> int | None:
-        """Element type (`onnx.TensorProto.DataType`), or None when unknown or not a tensor."""
+        """Element type (`onnx.TensorProto.DataType`), or None if unknown or not a tensor."""
         value_type = self._type
         if value_type is _UNREAD:
             value_type = self.type
@@ -237,7 +237,7 @@ class Value:
 
     @property
     def shape(self) -> tuple[Dim, ...] | None:
-        """Shape, or None when unknown or not a tensor."""
+        """Shape, or None if unknown or not a tensor."""
         value_type = self._type
         if value_type is _UNREAD:
             value_type = self.type
@@ -245,7 +245,7 @@ class Value:
 
     @property
     def rank(self) -> int | None:
-        """Number of axes, or None when unknown or not a tensor."""
+        """Number of axes, or None if unknown or not a tensor."""
         value_type = self._type
         if value_type is _UNREAD:
             value_type = self.type
@@ -264,7 +264,7 @@ class Value:
         return shape
 
     def sizes(self) -> tuple[int, ...]:
-        """Its shape, all numbers.
+        """Its static shape.
 
         Raises:
             Decline: a size is not known.
@@ -275,7 +275,7 @@ class Value:
         return shape  # type: ignore[return-value]  # all of them are numbers
 
     def axis(self, axis: int) -> int:
-        """One of its axes, counted from the front.
+        """An axis, normalized to be nonnegative.
 
         Raises:
             Decline: the rank is not known, or there is no such axis.
@@ -297,7 +297,7 @@ class Value:
         return size
 
     def dim(self, axis: int) -> Dim:
-        """Its size along an axis: a number or a symbol; None when it is not known, or there is no such axis."""
+        """Its size along an axis: a number or a symbol; None if it is not known, or there is no such axis."""
         shape = self.shape
         return shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
 
@@ -307,10 +307,10 @@ class Value:
         return a is not None and None not in a and a == b
 
     def check_fits(self, other: Value) -> None:
-        """See that broadcasting with it leaves the shape of another value as it is.
+        """Check that broadcasting it with `other` gives the shape of `other`.
 
         Raises:
-            Decline: it may enlarge that.
+            Decline: it may enlarge that shape.
         """
         dims = self.dims()
         if not dims:
@@ -323,31 +323,31 @@ class Value:
                 raise Decline("{} may stretch {} along an axis of size {}", self.name, other.name, dim or "unknown")
 
     def check_one_use(self) -> None:
-        """See that one input of one node is all that reads it.
+        """Check that it has exactly one use, an input of a node.
 
         Raises:
-            Decline: it has other readers.
+            Decline: it has other uses.
         """
         if not self.one_use:
             raise Decline("{} has other readers", self.name)
 
     def made_by(self, *ops: str) -> Node | None:
-        """The node that computes it, when it is one of some operators; None when not."""
+        """Its producer if that is one of the given operators, else None."""
         producer = self.producer
         return producer if producer is not None and producer.op in ops else None
 
     def read_by(self, *ops: str) -> Node | None:
-        """The node that alone reads it, in one place, when it is one of some operators; None when not."""
+        """Its only reader, in its only use, if that is one of the given operators, else None."""
         reader = next(iter(self.users)) if self.one_use else None
         return reader if reader is not None and reader.op in ops else None
 
     def source(self, *ops: str, reader: Node) -> Node:
-        """The node that computes it, one of some operators of the graph that the reader is in.
+        """Its producer, one of the given operators, in the same graph as `reader`.
 
-        It stays where it is, for its other readers.
+        The value may have other readers, for which the producer stays.
 
         Raises:
-            Decline: without a reason when it comes from something else; when it is computed in an outer graph.
+            Decline: its producer is another operator (declined without a reason) or in an outer graph.
         """
         producer = self.producer
         if producer is None or producer.op not in ops:
@@ -357,11 +357,11 @@ class Value:
         return producer
 
     def sole_source(self, *ops: str, reader: Node) -> Node:
-        """The node that computes it for one reader alone, so that it can become part of that.
+        """Its producer, if this value has only one use, so that the producer can be merged into the reader.
 
         Raises:
-            Decline: without a reason when it comes from something else; when others read it, or when it is computed
-                in an outer graph.
+            Decline: its producer is another operator (declined without a reason) or in an outer graph, or the value
+                has other uses.
         """
         producer = self.source(*ops, reader=reader)
         self.check_one_use()

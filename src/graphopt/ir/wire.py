@@ -1,8 +1,8 @@
-"""Protobuf's wire format, as far as it takes to leave large weights in the file.
+"""A reader of protobuf's wire format that leaves large weights in the file.
 
-A model file is read through a memory map. Every initializer of the main graph above a size loses its `raw_data` on
-the way into the parser; where those bytes are in the file is kept. The parser then sees a few hundred kilobytes
-instead of the whole file.
+A model file is read through a memory map. For every large initializer of the main graph, `raw_data` is cut out before
+parsing, and the slice of the file with these bytes is recorded. The parser then sees a few hundred kilobytes instead
+of the whole file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _GRAPH, _INITIALIZER, _RAW_DATA, _DATA_LOCATION = 7, 5, 9, 14
 """Field numbers: ModelProto.graph, GraphProto.initializer, TensorProto.raw_data and .data_location."""
 
 _LARGE = 1 << 14
-"""Initializers below this many bytes stay in the proto: a view of the file would not pay."""
+"""Initializers below this many bytes stay in the proto: a view of the file would not be faster."""
 
 Buffer = memoryview
 
@@ -37,7 +37,7 @@ def _read_varint(data: Buffer, at: int) -> tuple[int, int]:
 
 
 def _fields(data: Buffer, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """The fields between two positions: number, where the field, its payload, and its end are."""
+    """The fields between two positions: number, and positions of the field, of its payload, and of its end."""
     while at < end:
         start = at
         key, at = _read_varint(data, at)
@@ -60,14 +60,14 @@ def _fields(data: Buffer, at: int, end: int) -> Iterator[tuple[int, int, int, in
 
 
 def lift(path: Path) -> tuple[bytes, dict[int, FileSlice]] | None:
-    """The bytes of a model file without its large weights, and where those are.
+    """The bytes of a model file without its large weights, and the slices of these.
 
     Args:
         path: the file.
 
     Returns:
         The shortened serialized model, and for each shortened initializer of the main graph, by its index, the
-        slice of the file with its data. None when the file is not laid out as expected: then it must be parsed whole.
+        slice of the file with its data. None if the file is not laid out as expected: then it must be parsed whole.
     """
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         data = memoryview(mapped)
@@ -99,7 +99,7 @@ def _shorten(
         if stop - body >= _LARGE:
             inside = list(_fields(data, body, stop))
             raw = [f for f in inside if f[0] == _RAW_DATA]
-            # Where that says so, the data is in another file, and what is here has no meaning.
+            # If data_location is EXTERNAL, the data is in another file, and raw_data has no meaning.
             elsewhere = any(f[0] == _DATA_LOCATION and _read_varint(data, f[2])[0] for f in inside)
             if len(raw) == 1 and not elsewhere and raw[0][3] - raw[0][2] >= _LARGE:
                 _, raw_start, raw_body, raw_stop = raw[0]
