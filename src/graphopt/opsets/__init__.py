@@ -1,4 +1,4 @@
-"""Conversion between opsets: any version of the standard's operators to any other, with the same results or refused."""
+"""Conversion between any two opsets of the standard's operators: the results stay the same, or it is refused."""
 
 from graphopt.opsets.bodies import write_out
 from graphopt.opsets.conversion import Conversion, convert, convert_loaded, convert_source, convert_view, raise_opset

@@ -1,8 +1,8 @@
-"""Steps that follow from the schemas: attributes that come and go at their defaults, or become operands.
+"""Steps that follow from the schemas: attributes at their defaults that are added or dropped, or become operands.
 
-What the schemas do not tell stands in four tables: what an operator did before it had an attribute where that is not
-the default, what an operand that is left out stands for where that is not the default of the attribute that it was,
-what a newer version calls a choice, and which choices are newer than their attribute.
+Four tables hold facts that the schemas lack: the implicit value of an attribute before it was introduced, if that is
+not its default; the value of an omitted operand, if that is not the default of the former attribute; renamed choices;
+and choices that are newer than their attribute.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ MEANT: dict[tuple[str, int], dict[str, Any]] = {
     ("Concat", 4): {"axis": 1},
     ("RoiAlign", 16): {"coordinate_transformation_mode": "output_half_pixel"},
 }
-"""What an operator did before an attribute said it, where that is not what the default of the attribute says."""
+"""The implicit value of an attribute before it was introduced, if that is not its default."""
 
 LEFT_OUT: dict[tuple[str, int], dict[str, Any]] = {("DFT", 20): {"axis": -2}}
-"""What an operand that is left out stands for, where that is not the default of the attribute that it was."""
+"""The value of an operand that is left out, if that is not the default of the attribute that it was."""
 
 RENAMED: dict[tuple[str, int], dict[tuple[str, str], str]] = {
     ("GRU", 3): {("direction", "foward"): "forward"},
     ("GridSample", 20): {("mode", "bilinear"): "linear", ("mode", "bicubic"): "cubic"},
 }
-"""What a choice is called from a version on."""
+"""The new names of choices from a version on."""
 
 CHOICES: dict[tuple[str, int], dict[str, tuple[str, ...]]] = {
     ("Pad", 19): {"mode": ("wrap",)},
@@ -46,17 +46,17 @@ CHOICES: dict[tuple[str, int], dict[str, tuple[str, ...]]] = {
     ("ScatterElements", 18): {"reduction": ("max", "min")},
     ("ScatterND", 18): {"reduction": ("max", "min")},
 }
-"""Choices that came later than their attribute."""
+"""Choices that are newer than their attribute."""
 
 IGNORED = frozenset({"consumed_inputs", "spatial", "output_sequence"})
-"""Attributes that say nothing of the result, or whose other value has a step of its own."""
+"""Attributes that do not affect the result, or whose other value has a step of its own."""
 
 
 def up(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Bring a node to the next version of its operator.
+    """Convert a node to the next version of its operator.
 
     Raises:
-        Decline: it cannot be said there.
+        Decline: that version cannot express it.
     """
     old, new = change.before, change.after
     if old is None:
@@ -90,7 +90,7 @@ def up(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 
 
 def stays(node: Node, change: Change) -> bool:
-    """Whether a node, as it stands, is at the next version of its operator what it was, as far as the schemas tell."""
+    """Whether a node, unchanged, means the same in the next version of its operator, as far as the schemas tell."""
     old, new, key = change.before, change.after, (node.op_type, change.version)
     if old is None or new is None or key in MEANT or key in RENAMED:
         return False
@@ -107,7 +107,7 @@ def stays(node: Node, change: Change) -> bool:
 
 
 def _are_wider(before: Any, after: Any, values: Sequence[Value | None]) -> bool:
-    """Whether operands or results may be of all types that they could have, and none is too many."""
+    """Whether the new parameters exist for all operands or results, and allow all types of the old ones."""
     for index, value in enumerate(values):
         here, there = formal(before, index), formal(after, index)
         if value is not None and (here is None or there is None or not here.types <= there.types):
@@ -116,10 +116,10 @@ def _are_wider(before: Any, after: Any, values: Sequence[Value | None]) -> bool:
 
 
 def down(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Bring a node to the version of its operator before.
+    """Convert a node to the previous version of its operator.
 
     Raises:
-        Decline: it cannot be said there.
+        Decline: that version cannot express it.
     """
     old, new = change.before, change.after
     if old is None or new is None:
@@ -156,11 +156,11 @@ def down(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     _write(node, {i: v for i, v in operands.items() if i < len(node.inputs)}, attrs, rw)
     if any(result is not None and formal(old.outputs, index) is None for index, result in enumerate(node.outputs)):
         fewer = rw.outputs(len(old.outputs), node.op_type, *node.inputs, domain=node.domain, **node.attrs)
-        rw.replace(node, fewer)  # nobody reads the others, see _check_operands
+        rw.replace(node, fewer)  # the other outputs have no uses, see _check_operands
 
 
 def _key(value: Any) -> str:
-    """A choice; nothing where an attribute is none."""
+    """The value of a string attribute; "" for any other."""
     return value if isinstance(value, str) else ""
 
 
@@ -172,7 +172,7 @@ def _moving(op_type: str, version: int) -> dict[str, Moved]:
 def _kept_defaults(
     node: Node, own: defs.OpSchema, other: defs.OpSchema, meant: dict[str, Any]
 ) -> dict[str, Any]:  # fmt: skip
-    """Attributes to state, since what they are by default is another value there."""
+    """Attributes to make explicit, since their defaults differ in the other version."""
     here, there = defaults(own), defaults(other)
     kept = {
         name: value
@@ -183,7 +183,7 @@ def _kept_defaults(
 
 
 def _droppable(node: Node, name: str, default: Any, change: Change, stated: Any = None) -> None:
-    """See that an attribute can be left out."""
+    """Check that an attribute can be left out."""
     value = node.attrs.get(name) if stated is None else stated
     if value is None or value == default or name in IGNORED:
         return
@@ -194,7 +194,7 @@ def _droppable(node: Node, name: str, default: Any, change: Change, stated: Any 
 
 
 def _check_references(node: Node, change: Change) -> None:
-    """See that no attribute whose choices change refers to one of the function, which may be any of them."""
+    """Check that no attribute whose choices change refers to an attribute of the function, of unknown value."""
     key = node.op_type, change.version
     for name in (*CHOICES.get(key, ()), *(name for name, _ in RENAMED.get(key, ()))):
         if isinstance(node.attrs.get(name), onnx.AttributeProto):
@@ -208,7 +208,7 @@ def _check_choices(node: Node, change: Change) -> None:
 
 
 def _check_operands(node: Node, old: defs.OpSchema, change: Change) -> None:
-    """See that no operand is given, and no output used, that the version before lacks, and that none is missing."""
+    """Check that the previous version has all given operands and used outputs, and that it requires no others."""
     moved = {form.index for form in _moving(node.op_type, change.version).values()}
     for index, value in enumerate(node.inputs):
         parameter = formal(old.inputs, index)
@@ -227,7 +227,7 @@ def _check_operands(node: Node, old: defs.OpSchema, change: Change) -> None:
 
 
 def _numbers(node: Node, name: str, form: Moved) -> Any:
-    """A number, or a list of floats, that is an operand."""
+    """The contents of an operand: a number, or a list of floats."""
     if not form.rank:
         return node.number(name)
     value = node.input(form.index)
@@ -235,7 +235,7 @@ def _numbers(node: Node, name: str, form: Moved) -> Any:
 
 
 def _check_single(number: Any, attribute: defs.OpSchema.Attribute, change: Change) -> None:
-    """See that a number loses nothing as an attribute, which is a single float."""
+    """Check that a number is exact as a float attribute, which is single precision."""
     if attribute.type != defs.OpSchema.AttrType.FLOAT or number is None:
         return
     with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-"""Operators that are newer than the target, written out by the function that the standard defines them by."""
+"""Expansion of operators that are newer than the target, by the functions that define them in the standard."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from graphopt.rewrite.inline import adopt, replace_by
 _IR = 10
 _ONNX = tuple(map(int, onnx.__version__.split(".")[:2]))
 _RIGHT_ATTENTION, _RIGHT_PADDING = _ONNX >= (1, 21), _ONNX >= (1, 23)
-"""With 1.19 results of a mask and `is_causal` differ from the standard's own cases, with 1.21 they do not.
+"""In onnx 1.19 results with a mask and `is_causal` differ from the standard's own test cases, in 1.21 they do not.
 
-With `is_causal` beside a number of keys for each sample, the first that is known to be right is 1.23.
+For `is_causal` with a number of keys per sample, the first version that is known to be right is 1.23.
 """
 
 
 def write_out(node: Node, rw: Rewriter) -> None:
-    """Replace a node by the body of its operator, in operators of the opset of its graph.
+    """Replace a node with the body of its operator, in operators of the opset of its graph.
 
     Args:
         node: the node.
-        rw: the gate, begun at it.
+        rw: the gate, begun at the node.
 
     Raises:
-        Decline: it has no body at this opset, or cannot be replaced by it.
+        Decline: its operator has no body at this opset, or the body cannot replace it.
     """
     if node.op_type == "Attention" and not node.attr("softcap", 0.0) >= 0:
         raise Decline("a softcap of {} is one in the standard and none in the runtime", node.attr("softcap"))
@@ -47,12 +47,12 @@ def write_out(node: Node, rw: Rewriter) -> None:
 
 
 def write_body(node: Node, proto: onnx.FunctionProto, rw: Rewriter) -> None:
-    """Replace a node by a function of its inputs, in operators of the opset of its graph.
+    """Replace a node with a function of its inputs, in operators of the opset of its graph.
 
-    A body of the standard may hold a graph of the node, of which what that reads around it becomes inputs.
+    A body may contain a subgraph of the node; the values that the subgraph captures become inputs of the body.
 
     Raises:
-        Decline: it cannot be replaced.
+        Decline: the node cannot be replaced.
     """
     outer = {value.name: value for value in captured_values(node)}
     function = _loaded(proto, outer)
@@ -63,12 +63,12 @@ def write_body(node: Node, proto: onnx.FunctionProto, rw: Rewriter) -> None:
 
 
 def called(rw: Rewriter, proto: onnx.FunctionProto, *operands: Value) -> list[Value]:
-    """The outputs of a function of values of the graph at hand, its body pending there.
+    """The outputs of a function applied to values of the current graph, to which its body is added as pending nodes.
 
     Args:
         rw: the gate, begun at a node.
         proto: the function, in operators of the opset of the graph.
-        *operands: what stands for its inputs.
+        *operands: the values of its inputs.
     """
     function = _loaded(proto)
     given: dict[Value, Value | None] = dict(zip(function.inputs, operands, strict=True))
@@ -76,28 +76,28 @@ def called(rw: Rewriter, proto: onnx.FunctionProto, *operands: Value) -> list[Va
 
 
 def _loaded(proto: onnx.FunctionProto, outer: Collection[str] = ()) -> Graph:
-    """A function in the view, with the names that it reads around it as further inputs."""
+    """The view of a function, with the outer names that it captures as further inputs."""
     for name in {*_defined(proto.node), *proto.input}.intersection(outer):
         raise Decline("{} is the name of a value in the function that the operator is defined by, too", name)
     model = onnx.ModelProto(ir_version=_IR, opset_import=proto.opset_import)
     model.graph.name = "body"
     body = model.functions.add()
     body.CopyFrom(proto)
-    body.domain, body.name = "body", "body"  # by its own name, an operator in it of that name would be a call of it
+    body.domain, body.name = "body", "body"  # with its own name, an operator of that name inside would be a call
     body.input.extend(outer)
-    # Where an optional output is not asked for, a body of the standard may still list it.
+    # A body of the standard may list an optional output that it does not compute, as the node does not have it.
     computed = {name for node in proto.node for name in node.output} | set(proto.input)
     del body.output[:]
     body.output.extend(name for name in proto.output if name in computed)
     try:
-        with unsealed():  # it is no part of the model that a pass works on
+        with unsealed():  # it does not belong to the model that a pass works on
             return Model.load(model).functions[0]
-    except ModelError as error:  # which is about no model of the caller
+    except ModelError as error:  # not about the caller's model
         raise RuntimeError(f"the body of {proto.name}: {error}") from error
 
 
 def _defined(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
-    """The names of what nodes and their bodies make."""
+    """The names of all values that nodes and their subgraphs define."""
     for node in nodes:
         yield from node.output
         for graph in (attribute.g for attribute in node.attribute if attribute.HasField("g")):
@@ -112,7 +112,7 @@ def _attributes(node: Node, proto: onnx.FunctionProto) -> dict[str, Any]:
 
 
 def _standard(node: Node) -> onnx.FunctionProto | None:
-    """The function of the standard for a node, at the opset of its graph."""
+    """The function that defines a node in the standard, at the opset of its graph."""
     opset = node.graph.opset(node.domain)
     if node.op != node.op_type or op_schema(node.op_type, node.domain, opset) is None:
         return None
@@ -140,7 +140,7 @@ def _standard(node: Node) -> onnx.FunctionProto | None:
 
 
 def _fitting(body: bytes | onnx.FunctionProto, opset: int) -> onnx.FunctionProto | None:
-    """A body, if its operators mean the same at an opset."""
+    """A body, if its operators mean the same at the given opset."""
     found = onnx.FunctionProto.FromString(body if isinstance(body, bytes) else body.SerializeToString())
     version = next((each.version for each in found.opset_import if each.domain == ""), opset)
     changed = set()

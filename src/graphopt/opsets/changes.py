@@ -1,4 +1,4 @@
-"""What changes between two neighbouring versions of a domain, read from the schemas of the `onnx` package."""
+"""Changes of operators between two adjacent versions of a domain, from the schemas of the `onnx` package."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from onnx import defs, helper
 
 DOMAINS = ("", "ai.onnx.ml")
-"""The domains whose versions are converted; operators of all others stay as they are."""
+"""The domains that are converted; operators of other domains stay as they are."""
 
 _EXPERIMENTAL = frozenset({
     "Affine", "Crop", "DynamicSlice", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh",
 })  # fmt: skip
-"""Operators that no schema states, and that are gone from opset 10 on."""
+"""Operators without a schema, which opset 10 removed."""
 
 _VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
 _OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
@@ -22,14 +22,14 @@ _OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An operator whose definition is new at a version.
+    """An operator whose definition changes at a version.
 
     Attributes:
         op_type: the operator.
         domain: its domain.
-        version: the first version of the domain that has the new definition.
-        before: the definition until then; None for an operator that is new.
-        after: the definition from then on; None for one that goes.
+        version: the first version of the domain with the new definition.
+        before: the definition until then; None for a new operator.
+        after: the definition from then on; None for a removed operator.
     """
 
     op_type: str
@@ -41,11 +41,11 @@ class Change:
 
 @lru_cache(maxsize=256)
 def changes(domain: str, version: int) -> dict[str, Change]:
-    """Every operator whose definition is new at a version of its domain.
+    """Every operator whose definition changes at a version of its domain.
 
     Args:
         domain: one of `DOMAINS`.
-        version: the version; what holds before it is that of `version - 1`.
+        version: the version; definitions before the change are those of `version - 1`.
     """
     found = {}
     if (domain, version) == ("", 10):
@@ -74,7 +74,7 @@ def _history() -> dict[str, dict[str, list[defs.OpSchema]]]:
 
 
 def all_changes() -> list[Change]:
-    """Every change of every operator but its first definition, by domain, version and name."""
+    """Every change of every operator after version 1, by domain, version and name."""
     versions = {
         (domain, schema.since_version)
         for domain, operators in _history().items()
@@ -93,7 +93,7 @@ def newest(domain: str = "") -> int:
 
 
 def defaults(schema: defs.OpSchema) -> dict[str, Any]:
-    """The defaults of the attributes that have one, as decoded attributes are: strings as text, lists as tuples."""
+    """The default values of attributes, in the form of decoded attributes: strings as text, lists as tuples."""
     return {
         name: plain(helper.get_attribute_value(attribute.default_value))
         for name, attribute in schema.attributes.items()
@@ -102,14 +102,14 @@ def defaults(schema: defs.OpSchema) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """An attribute's value of `onnx.helper` as decoded attributes are."""
+    """An attribute's value from `onnx.helper` in the form of decoded attributes."""
     if isinstance(value, list):
         return tuple(map(plain, value))
     return value.decode() if isinstance(value, bytes) else value
 
 
 def formal(parameters: Any, index: int) -> defs.OpSchema.FormalParameter | None:
-    """The formal parameter at a position, a variadic last one standing for all that follow; None behind the last."""
+    """The formal parameter at a position: a variadic last one covers all that follow; None after the last."""
     last = parameters[-1] if parameters and parameters[-1].option == _VARIADIC else None
     found: defs.OpSchema.FormalParameter | None = parameters[index] if index < len(parameters) else last
     return found

@@ -1,4 +1,4 @@
-"""What values hold that are computed of sizes or of constants, where a step asks for it."""
+"""Contents of values that are computed from sizes or constants, on demand of a conversion step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_NODES, _MOST_ELEMENTS = 64, 1 << 12
 
 
 def contents(value: Value | None, analysis: ShapeAnalysis) -> np.ndarray | None:
-    """What a value holds that is computed of sizes or of constants; None where it is stated, or not known."""
+    """The contents of a value computed from sizes or constants; None if it is a constant itself, or not known."""
     if value is None or value.is_const or value.producer is None or value.dtype is None:
         return None
     data = analysis.data(value)
@@ -29,7 +29,7 @@ def contents(value: Value | None, analysis: ShapeAnalysis) -> np.ndarray | None:
 
 
 def _follows_from_constants(value: Value, nodes: dict[Node, None]) -> bool:
-    """Whether few nodes compute a value of small constants; they are entered in order."""
+    """Whether a few nodes compute a value from small constants; they are added to `nodes` in topological order."""
     node = value.producer
     if value.is_const or node in nodes:
         return True

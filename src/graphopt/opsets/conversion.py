@@ -1,8 +1,8 @@
-"""The conversion: one version after the other, for the main graph and each function, all of it or nothing.
+"""The conversion: version by version, for the main graph and each function, all or nothing.
 
-At each step a node whose operator has another definition on the other side is first *read*, while the graph still has
-the version that it was written for; then the graph is given the other version, and the node is *written*. What has no
-form on the other side is written out before, in operators of its own version, whose steps follow then like all others.
+At each step a node whose operator is defined differently in the adjacent version is first *read*, while the graph still
+has the node's own version; then the graph gets the other version, and the node is *written*. A node without a form in
+the other version is first expanded into operators of its own version, which are then converted like all others.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from graphopt.rewrite import Driver, Log, Options, Rewriter
 from graphopt.rewrite.inline import inner_graphs
 
 LOWEST = 7
-"""The lowest opset that a model can be brought down to: what a runtime of today still reads."""
+"""The lowest opset to convert to: the lowest that current runtimes still read."""
 
 _RULE = "convert_opset"
 
 
 @dataclass(slots=True)
 class Conversion:
-    """A model on its way to other versions of its operators.
+    """The conversion of a model to other versions of its operators.
 
     Attributes:
         model: the model; changed in place, or not at all.
         driver: the gate and the log.
-        before: the model as it came; see `described`.
-        descent: which of its nodes each node came of.
+        before: the description of the original model; see `described`.
+        descent: the original node from which each node was made.
         checked: whether the result has to pass the full check.
     """
 
@@ -67,28 +67,28 @@ class Conversion:
         self.descent = Descent(self.model.graphs())
 
     def described(self) -> dict[str, Any]:
-        """The versions that the model states at present, and how many nodes it has."""
+        """The versions that the model states now, and its number of nodes."""
         nodes = sum(len(graph) for graph in self.model.graphs())
         return {"opsets": dict(self.model.graph.opsets), "ir_version": self.model.ir_version, "nodes": nodes}
 
     def run(self, targets: Mapping[str, int]) -> None:
-        """Bring every graph to the versions given.
+        """Convert every graph to the given versions.
 
         Args:
-            targets: a version for each domain that is to be converted.
+            targets: a version for each domain to be converted.
 
         Raises:
-            ConversionError: a node cannot be brought there; nothing changed.
+            ConversionError: a node cannot be converted; nothing changed.
         """
         target = next(iter(targets.values()))
         with failing_alike(target):
             try:
                 self._run_in_some_file(targets)
             except FlawedError as found:
-                self.driver.infer()  # as much is known then as was of the result
+                self.driver.infer()  # so that the original has as many known types as the result had
                 if is_valid(self.model):
                     raise ConversionError(target, [], f"the result would be no valid model: {found}") from None
-                self.checked = False  # nor was the model as it came
+                self.checked = False  # the original is not valid either
                 self._run_in_some_file(targets)
 
     def _run_in_some_file(self, targets: Mapping[str, int]) -> None:
@@ -97,7 +97,7 @@ class Conversion:
         except ConversionError as first:
             if "" not in targets or self.model.ir_version >= IR_WITH_FREE_INITIALIZERS:
                 raise
-            try:  # in the file that it becomes anyway, lists may be initializers; but more is up to the caller
+            try:  # IR 4, needed anyway, allows lists as initializers; a higher IR version is up to the caller
                 self._run(targets, IR_WITH_FREE_INITIALIZERS)
             except ConversionError:
                 raise first from first.__cause__
@@ -116,7 +116,7 @@ class Conversion:
 
     @property
     def written_out(self) -> dict[str, int]:
-        """How often each operator was replaced by others."""
+        """How many nodes of each operator were replaced with others."""
         gone = Counter(note.op for event in self.driver.log.events for note in event.removed)
         made = Counter(note.op for event in self.driver.log.events for note in event.added)
         return dict((gone - made).most_common())
@@ -140,7 +140,7 @@ class Conversion:
             version += step
 
     def _step(self, top: Graph, domain: str, version: int, step: int) -> dict[Node, Decline]:
-        """Bring a graph to a neighbouring version. Returns what stands in the way."""
+        """Convert a graph to an adjacent version. Returns the nodes that cannot be converted, with reasons."""
         differing = changes(domain, max(version, version + step))
         met = types_met(self.model) if top.is_function else ()
         crossing = _Crossing(self.driver.rewriter, top, domain, step, differing, self.descent, met)
@@ -155,7 +155,7 @@ class Conversion:
         return declined
 
     def _learn(self, nodes: Iterable[Node]) -> None:
-        """Find out what is known of nodes that declined: the ranks of what they read, and lists that are computed."""
+        """Infer more about nodes that declined: ranks of their operands, and the contents of computed lists."""
         self.driver.infer()
         analysis = ShapeAnalysis(self.model)
         analysis.refine()
@@ -165,11 +165,11 @@ class Conversion:
                 rw.begin(_RULE, node)
                 found = {i: array for i, v in enumerate(node.inputs) if (array := contents(v, analysis)) is not None}
                 if found:
-                    with suppress(Decline):  # what is known of its outputs may say otherwise
+                    with suppress(Decline):  # the known types of its outputs may contradict them
                         rw.set_inputs(node, dict(found))
 
     def _state_ir(self, targets: Mapping[str, int]) -> None:
-        """State the IR version that came with another opset, but none that what is in the model is newer than."""
+        """Set the IR version of the release that has the new opset, or a higher one that the model requires."""
         if "" not in targets or self.model.opset() in (0, self.before["opsets"].get("")):
             return
         wanted = max(ir_of(targets[""]), least_ir(self.model))
@@ -179,18 +179,18 @@ class Conversion:
 
 @dataclass(slots=True)
 class _Crossing:
-    """A step to a neighbouring version.
+    """A step to an adjacent version.
 
     Attributes:
         rw: the gate.
         top: the main graph or a function.
-        domain: whose version changes.
-        step: 1 on the way up, -1 on the way down.
+        domain: the domain whose version changes.
+        step: 1 upwards, -1 downwards.
         differing: the operators that the version changes.
-        descent: which node of the model each node came of.
-        met: in a function, the types that values may have of which none is known.
-        writing: nodes that are read, with what is to be done at the other version.
-        seen: nodes that were looked at.
+        descent: the original node from which each node was made.
+        met: in a function, the types that values of unknown type may have.
+        writing: nodes that were read, with the part that follows at the other version.
+        seen: nodes that were visited.
     """
 
     rw: Rewriter
@@ -204,14 +204,14 @@ class _Crossing:
     seen: set[Node] = field(default_factory=set)
 
     def read(self, again: Collection[Node] = ()) -> dict[Node, Decline]:
-        """The first part for every node that it concerns, those included that come of it; gives those that cannot.
+        """Read every node that the step changes, including nodes made by that; returns the nodes that declined.
 
         Args:
-            again: nodes that are looked at a second time, when all is tried that there is.
+            again: nodes that are visited a second time, with last resorts.
 
         Raises:
-            _EndlessError: too much came of a node.
-            _FailedError: there is an error in what a node means.
+            _EndlessError: a node was expanded without end.
+            _FailedError: the conversion of a node raised an unexpected error.
         """
         declined: dict[Node, Decline] = {}
         self.seen.difference_update(again)
@@ -234,7 +234,7 @@ class _Crossing:
 
     @contextmanager
     def _at(self, node: Node) -> Iterator[None]:
-        """Whatever is made of a node is entered as that, and an error that it meets named with it."""
+        """Record the nodes made from a node as its descendants, and name the node in errors."""
         origin = self.descent.origin(node)
         try:
             yield
@@ -256,7 +256,7 @@ class _Crossing:
                     yield node
 
     def _read(self, node: Node, *, at_last: bool) -> None:
-        """Try each meaning in turn, and to write the node out at last."""
+        """Try each conversion of the node in turn, and finally its expansion."""
         if node.op.startswith("malformed "):
             raise malformed()
         change, declined = self.differing[node.op_type], Decline()
@@ -273,7 +273,7 @@ class _Crossing:
         raise declined
 
     def write(self, version: int) -> dict[Node, Decline]:
-        """The second part; gives the nodes that cannot be written."""
+        """Set the other version and write the nodes that were read; returns the nodes that declined."""
         declined: dict[Node, Decline] = {}
         self.rw.set_opset(self.top, self.domain, version)
         waiting = self.writing
@@ -293,7 +293,7 @@ class _Crossing:
 
 
 class _EndlessError(Exception):
-    """Too much came of a node."""
+    """A node was expanded without end."""
 
     def __init__(self, origin: Origin, reason: str) -> None:
         super().__init__(reason)
@@ -301,7 +301,7 @@ class _EndlessError(Exception):
 
 
 class _FailedError(Exception):
-    """There is an error in what a node means."""
+    """The conversion of a node raised an unexpected error."""
 
     def __init__(self, node: Node, error: Exception) -> None:
         super().__init__(str(error))
@@ -320,11 +320,11 @@ def _refusal(origin: Origin, reason: str, version: int) -> Refusal:
 
 
 def targets_of(model: Model, opset: int | None, ml_opset: int | None) -> dict[str, int]:
-    """The versions that a model is to be brought to, checked.
+    """The versions to convert a model to, checked.
 
     Raises:
         UsageError: there is no such version, or none is given.
-        ConversionError: something stands in the way of any conversion.
+        ConversionError: the model as a whole cannot be converted.
     """
     asked: list[tuple[str, Any]] = [*zip(DOMAINS, (opset, ml_opset), strict=True)]
     given: dict[str, int] = {}
@@ -349,7 +349,7 @@ def targets_of(model: Model, opset: int | None, ml_opset: int | None) -> dict[st
 
 
 def opset_for(model: Model, opset: int | None, runtime_name: str | None) -> int | None:
-    """The opset that is asked for, by its number or by the name of a runtime.
+    """The requested opset, given by its number or by the name of a runtime.
 
     Raises:
         UsageError: both are given, or there is no such runtime.
@@ -362,19 +362,19 @@ def opset_for(model: Model, opset: int | None, runtime_name: str | None) -> int 
 
 
 def convert_view(model: Model, opset: int | None = None, *, ml_opset: int | None = None) -> Conversion:
-    """Bring a view to other versions of its operators, in place.
+    """Convert a view to other versions of its operators, in place.
 
     Args:
         model: the view.
         opset: the version of the standard's operators, from 7 on.
-        ml_opset: the version of `ai.onnx.ml`; as it is when left out.
+        ml_opset: the version of `ai.onnx.ml`; unchanged by default.
 
     Returns:
-        What was done, with the log.
+        The conversion, with its log.
 
     Raises:
         UsageError: there is no such version.
-        ConversionError: it cannot be brought there; it is as it was.
+        ConversionError: the model cannot be converted; it is unchanged.
     """
     conversion = Conversion(model, Driver(model, Log()))
     targets = targets_of(model, opset, ml_opset)
@@ -384,15 +384,15 @@ def convert_view(model: Model, opset: int | None = None, *, ml_opset: int | None
 
 
 def raise_opset(model: Model, opset: int, rw: Rewriter) -> None:
-    """Bring a view to a newer opset in the middle of a pass, as one rewrite of it.
+    """Convert a view to a newer opset within a pass, as one rewrite by the pass.
 
     Args:
         model: the view.
         opset: the version of the standard's operators.
-        rw: the gate that the pass works through.
+        rw: the gate of the pass.
 
     Raises:
-        Decline: it cannot be brought there; it is as it was.
+        Decline: the model cannot be converted; it is unchanged.
     """
     before = model.opset()
     try:
@@ -408,16 +408,16 @@ def convert(
     source: Source, opset: int | None = None, *, ml_opset: int | None = None, runtime: str | None = None,
     inplace: bool = False,
 ) -> onnx.ModelProto:  # fmt: skip
-    """Bring a model to another version of the standard's operators, up or down, with the same results.
+    """Convert a model to another version of the standard's operators, newer or older, with the same results.
 
-    Each operator is written in the form that the other opset has; what is newer than the target is written out in
-    older operators. Where an opset cannot state something, that is refused and nothing changes.
+    Each operator gets the form of the other opset; operators that are newer than the target are expanded into
+    older ones. If an opset cannot express a node, the conversion is refused and nothing changes.
 
     Args:
         source: a path, serialized bytes, or a `ModelProto`, which is not changed unless `inplace`.
         opset: the version of the standard's operators, from 7 on.
-        ml_opset: the version of `ai.onnx.ml`; as it is when left out.
-        runtime: in the place of an opset, what the model is for: `tensorrt`, `coreml`, `openvino`, `ncnn` or `tract`.
+        ml_opset: the version of `ai.onnx.ml`; unchanged by default.
+        runtime: instead of an opset, the target runtime: `tensorrt`, `coreml`, `openvino`, `ncnn` or `tract`.
         inplace: change the given `ModelProto` instead of making a new one.
 
     Returns:
@@ -425,7 +425,7 @@ def convert(
 
     Raises:
         UsageError: there is no such version or runtime.
-        ConversionError: it cannot be brought there; the message names the nodes and the nearest opset.
+        ConversionError: the model cannot be converted; the message names the nodes and the nearest opset.
         ModelError: the model cannot be read.
 
     Examples:
@@ -441,35 +441,35 @@ def convert_source(
     inplace: bool = False, opaque_weights: str | None = None, shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
 ) -> Conversion:  # fmt: skip
-    """Read a model and bring it to another opset; see `convert`.
+    """Read a model and convert it to another opset; see `convert`.
 
-    Nothing is known of types inside of model-local functions. Where that, or an attribute that refers to one of the
-    call, stands in the way, calls are replaced by the bodies first.
+    Types inside model-local functions are not known. If that, or a reference to an attribute of the call, prevents
+    the conversion, functions are inlined first.
 
     Args:
         source: see `convert`.
-        opset: the version.
-        ml_opset: that of `ai.onnx.ml`.
-        runtime: what it is for.
+        opset: see `convert`.
+        ml_opset: see `convert`.
+        runtime: see `convert`.
         inplace: whether the given proto may change.
-        opaque_weights: weights that are left unread, see `graphopt.PassManager`.
+        opaque_weights: which weights are left unread, see `graphopt.PassManager`.
         shapes: fixed shapes for inputs, by name.
         dims: fixed sizes for symbolic dimensions, by name.
 
     Returns:
-        What was done, with the model.
+        The conversion, with the model.
     """
     model = load_fixed(source, shapes, dims, inplace=inplace, opaque=opaque_weights)
     return convert_loaded(model, opset_for(model, opset, runtime), ml_opset=ml_opset)
 
 
 def convert_loaded(model: Model, opset: int | None = None, *, ml_opset: int | None = None) -> Conversion:
-    """Bring a view to other versions, as `convert_view` does, calls being replaced by the bodies where that helps.
+    """Convert a view as `convert_view` does, but inline functions if nodes in them prevent the conversion.
 
     Args:
-        model: the view; where it is refused at last, its calls may be gone.
-        opset: the version.
-        ml_opset: that of `ai.onnx.ml`.
+        model: the view; even if the conversion is refused in the end, its functions may be inlined.
+        opset: the version of the standard's operators.
+        ml_opset: the version of `ai.onnx.ml`.
     """
     try:
         return convert_view(model, opset, ml_opset=ml_opset)

@@ -1,4 +1,4 @@
-"""What comes of each node over all versions, counted: no conversion goes on without end."""
+"""Counts of the nodes made from each original node over all versions, so that every conversion ends."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from graphopt.ir import Graph, Node
 from graphopt.rewrite.inline import inner_graphs
 
 MOST_NODES = 1 << 13
-"""Nodes that may come of one of the model."""
+"""Most nodes that may be made from one original node."""
 
 MOST_ROUNDS = 24
-"""How often, at one version, what was written out may itself be written out."""
+"""How often, at one version, expanded nodes may be expanded in turn."""
 
 
 @dataclass(slots=True)
 class Origin:
-    """A node of the model as it came.
+    """A node of the original model.
 
     Attributes:
         op: its operator.
         node: its name, or that of its first output.
         graph: the graph it was in.
-        made: how many nodes came of it so far.
+        made: how many nodes were made from it so far.
     """
 
     op: str
@@ -34,16 +34,16 @@ class Origin:
 
     @classmethod
     def of(cls, node: Node) -> Origin:
-        """The origin that a node is."""
+        """A node as an origin."""
         output = next((value.name for value in node.outputs if value is not None), "")
         return cls(node.op_type, node.name or output, node.graph.name)
 
 
 class Descent:
-    """Which node of a model each node came of.
+    """The original node from which each node was made.
 
     Args:
-        graphs: all graphs of the model as it came.
+        graphs: all graphs of the original model.
     """
 
     def __init__(self, graphs: Iterable[Graph]) -> None:
@@ -51,18 +51,18 @@ class Descent:
         self._origins: dict[Node, Origin] = {}
 
     def origin(self, node: Node) -> Origin:
-        """What a node came of; itself where it was there from the start."""
+        """The origin of a node; for an original node the node itself."""
         return self._origins.get(node) or Origin.of(node)
 
     def enter(self, origin: Origin, touched: Iterable[Node]) -> None:
-        """Note what was made of a node.
+        """Record new nodes under their origin.
 
         Args:
-            origin: what the node came of.
+            origin: the origin of the converted node.
             touched: nodes that may be new.
 
         Raises:
-            Decline: too many came of it.
+            Decline: too many nodes were made from the origin.
         """
         for new in touched:
             if new in self._known:
@@ -77,7 +77,7 @@ class Descent:
 
 
 def _bodies(node: Node) -> Iterable[Graph]:
-    """The bodies of a node, those inside of them included."""
+    """The subgraphs of a node, nested ones included."""
     for body in node.subgraphs.values():
         yield body
         yield from inner_graphs(body)

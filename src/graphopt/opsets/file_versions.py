@@ -1,4 +1,4 @@
-"""Versions of ONNX's file format (`ir_version`): the one that came with an opset, and the least that a model needs."""
+"""Versions of ONNX's file format (`ir_version`): the one released with an opset, and the least that a model needs."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from graphopt.opsets.types import text
 _LEAST, _WITH_ANNOTATIONS, _WITH_SPARSE, _WITH_TRAINING, _WITH_FUNCTIONS, _WITH_DEFAULTS, _WITH_OVERLOADS = (
     4, 5, 6, 7, 8, 9, 10,
 )  # fmt: skip
-"""The first that is written, and those that brought fields which older ones do not have."""
+"""The lowest version that is written, and the versions that introduced fields."""
 
 _TYPES = {
     "optional(": 8, "float8e4m3": 9, "float8e5m2": 9, "int4": 10, "float4": 11, "float8e8m0": 12,
     "int2": 13, "float6": 14,
 }  # fmt: skip
-"""The versions that brought types, by a part of their names."""
+"""The versions that introduced types, by a part of the type's name."""
 
 
 def ir_of(opset: int) -> int:
-    """The IR version of the first release of the standard that has an opset."""
+    """The IR version of the first release of the standard with an opset."""
     return min(row[1] for row in helper.VERSION_TABLE if row[2] >= opset)
 
 
 def least_ir(model: Model) -> int:
-    """The first IR version that has all types, and all fields of the model that mean something."""
+    """The first IR version with all types and fields that the model uses."""
     return max(_needed(model), default=_LEAST)
 
 

@@ -1,4 +1,4 @@
-"""What stands in the way of a conversion as a whole: versions that nobody knows, and graphs that are not converted."""
+"""Obstacles to a conversion as a whole: unknown versions, and graphs that are not converted."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from graphopt.rewrite.inline import inner_graphs
 
 
 def obstacle(model: Model, domain: str, target: int) -> str:
-    """Why no conversion to a version of a domain can be right, whatever the nodes are; "" where it may be.
+    """Why no conversion to a version of a domain can be right, for any nodes; "" if it may be.
 
     Args:
         model: the model.
-        domain: one of the domains that are converted.
+        domain: one of `DOMAINS`.
         target: the version.
     """
     for graph in (model.graph, *model.functions):
@@ -37,7 +37,7 @@ def _is_used(top: Graph, domain: str) -> bool:
 
 
 def _trains_otherwise(model: Model, domain: str, target: int) -> bool:
-    """Whether the graphs of the training information, which have the opset of the model, would not fit another one."""
+    """Whether the conversion changes operators in the training information, whose graphs have the model's opset."""
     graphs = [graph for info in model.proto.training_info for graph in (info.initialization, info.algorithm)]
     used = {node.op_type for graph in graphs for node in _nodes(graph) if node.domain in _NAMES.get(domain, (domain,))}
     low, high = sorted((model.opset(domain), target))

@@ -1,4 +1,4 @@
-"""What stands in the way of a conversion, and the one error that it ends with."""
+"""Nodes that prevent a conversion, and the error that is raised for them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from graphopt.errors import GraphoptError, ModelError
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A node that cannot be brought over a version.
+    """A node that cannot be converted beyond a version.
 
     Attributes:
         op: its operator.
         node: its name, or that of its first output.
-        graph: the graph it is in. What stands in the way may be one of those that it was written out by.
-        reason: why not.
-        nearest: the nearest version of the domain that the model can be brought to.
+        graph: the graph it is in.
+        reason: why not; it may concern a node that this one was expanded into.
+        nearest: the nearest version of the domain that the model can be converted to.
     """
 
     op: str
@@ -32,17 +32,17 @@ class Refusal:
 
 
 class ConversionError(ModelError):
-    """A model cannot be brought to an opset; nothing was changed.
+    """A model cannot be converted to an opset; nothing was changed.
 
-    Where graphopt itself failed, that error is the `__cause__`.
+    If graphopt itself failed, that error is the `__cause__`.
 
     Attributes:
-        refusals: the nodes that stand in the way at the first version that cannot be reached; none where what failed
-            is about no node.
+        refusals: the nodes that prevent the step to the first version that cannot be reached; none if the failure
+            concerns no node.
     """
 
     def __init__(self, target: int, refusals: list[Refusal], reason: str = "", domain: str = "") -> None:
-        super().__init__(target, refusals, reason, domain)  # what it takes to make it again in another process
+        super().__init__(target, refusals, reason, domain)  # all arguments, so that it can be pickled
         self.refusals = refusals
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class ConversionError(ModelError):
 
 @contextmanager
 def failing_alike(target: int) -> Iterator[None]:
-    """Let no error out but those of graphopt."""
+    """Turn errors other than graphopt's own into a `ConversionError`."""
     try:
         yield
     except GraphoptError:
@@ -64,5 +64,5 @@ def failing_alike(target: int) -> Iterator[None]:
 
 
 def internal(error: Exception) -> str:
-    """An error of graphopt's own as the reason of a refusal."""
+    """An internal error of graphopt as the reason of a refusal."""
     return f"graphopt failed: {type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""What other runtimes take: `runtimes.toml`, as data with its sources."""
+"""The opsets that other runtimes support: the contents of `runtimes.toml`, with sources."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Runtime:
     """A runtime, or a converter to one.
 
     Attributes:
-        newest: the newest opset of the standard that it takes.
+        newest: the newest opset of the standard that it supports.
         oldest: the oldest.
-        of: what exactly takes them.
-        source: the page that says so.
+        of: the runtime, converter or table that these opsets are taken from.
+        source: the page that states this.
     """
 
     newest: int
@@ -27,13 +27,13 @@ class Runtime:
     source: str
 
     def opset(self, present: int) -> int:
-        """The opset to bring a model to: the present one where that is taken, else the nearest that is."""
+        """The opset to convert a model to: the present one if it is supported, else the nearest that is."""
         return min(max(present, self.oldest), self.newest)
 
 
 @lru_cache(maxsize=1)
 def runtimes() -> dict[str, Runtime]:
-    """All that are known, by name."""
+    """All known runtimes, by name."""
     text = (resources.files("graphopt.opsets") / "runtimes.toml").read_text(encoding="utf-8")
     return {name: Runtime(**facts) for name, facts in tomllib.loads(text).items()}
 

@@ -1,8 +1,8 @@
-"""Element types that an older version of an operator lacks: another type that holds every number carries them through.
+"""Element types that an older version of an operator lacks: the node is computed in a wider type, between casts.
 
-Where values are only moved, any type that holds them does. Where they are compared, that type must keep their order;
-where integers are computed with, it must be an integer type, from which the cast back drops what overflowed. Halves
-are computed with as single floats and rounded at the end, which is how runtimes without kernels for halves compute.
+For operators that only move values, any type that holds all of them works. For comparisons the type must keep their
+order; for integer arithmetic it must be an integer type, so that the cast back wraps overflow. Half precision is
+computed in float and rounded at the end, as runtimes without half-precision kernels do.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WIDER: dict[int, tuple[int, ...]] = {
     T.FLOAT8E4M3FN: (T.FLOAT16, T.FLOAT), T.FLOAT8E4M3FNUZ: (T.FLOAT16, T.FLOAT), T.FLOAT8E5M2: (T.FLOAT16, T.FLOAT),
     T.FLOAT8E5M2FNUZ: (T.FLOAT16, T.FLOAT), T.FLOAT4E2M1: (T.FLOAT16, T.FLOAT),
 }  # fmt: skip
-"""Types that hold every number of a type, the narrowest first."""
+"""Types that represent every number of a type exactly, the narrowest first."""
 for _name, _wider in (("INT2", (T.INT8, T.INT32, T.FLOAT)), ("UINT2", (T.UINT8, T.INT32, T.FLOAT))):
     if hasattr(T, _name):  # not before onnx 1.20
         _WIDER[getattr(T, _name)] = _wider
@@ -45,7 +45,7 @@ MOVING = frozenset(
         "Trilu", "Unsqueeze", "Upsample", "Where", "MaxUnpool",
     }
 )  # fmt: skip
-"""Operators that only move what they read."""
+"""Operators that only move elements."""
 
 COMPARING = frozenset(
     {
@@ -54,7 +54,7 @@ COMPARING = frozenset(
         "Size", "TopK", "Unique",
     }
 )  # fmt: skip
-"""Operators that tell which of two numbers is greater, and pass numbers on or tell where they are."""
+"""Operators that only compare elements, and return elements, positions or truth values."""
 
 COUNTING = frozenset(
     {
@@ -62,14 +62,14 @@ COUNTING = frozenset(
         "Sum", "Gemm", "Range",
     }
 )  # fmt: skip
-"""Operators whose integer arithmetic is that of the wider type, but for what overflows."""
+"""Operators whose integer arithmetic equals that of the wider type, except for overflow."""
 
 _STATED = 1 << 26
-"""Bytes of a constant that is stated in the other type, instead of a cast of it."""
+"""Most bytes of a constant that is converted itself instead of by a `Cast`."""
 
 
 def text(value_type: ValueType | None) -> str | None:
-    """A type as schemas write it, like `tensor(float)`; None when it is not known."""
+    """A type in the notation of schemas, such as `tensor(float)`; None if it is not known."""
     if value_type is None:
         return None
     if isinstance(value_type, TensorType):
@@ -88,7 +88,7 @@ def _of_proto(proto: onnx.TypeProto) -> str | None:
 
 
 def lacking(node: Node, schema: defs.OpSchema) -> Iterator[tuple[Value, defs.OpSchema.FormalParameter]]:
-    """The inputs and outputs of a node whose types a version of its operator does not have, or not side by side."""
+    """The inputs and outputs of a node whose types a version of its operator lacks, or does not allow together."""
     for values, parameters in ((node.inputs, schema.inputs), (node.outputs, schema.outputs)):
         for index, value in enumerate(values):
             parameter = formal(parameters, index)
@@ -99,7 +99,7 @@ def lacking(node: Node, schema: defs.OpSchema) -> Iterator[tuple[Value, defs.OpS
 
 
 def _apart(node: Node, schema: defs.OpSchema) -> Iterator[tuple[Value, defs.OpSchema.FormalParameter]]:
-    """Inputs that have to be of one type in a version, and are not: those that another one holds the numbers of."""
+    """Inputs of different types that must have the same type in a version: all but those of the widest type."""
     alike: dict[str, list[tuple[Value, defs.OpSchema.FormalParameter]]] = {}
     for index, value in enumerate(node.inputs):
         parameter = formal(schema.inputs, index)
@@ -112,17 +112,17 @@ def _apart(node: Node, schema: defs.OpSchema) -> Iterator[tuple[Value, defs.OpSc
 
 
 def carry(node: Node, change: Change, schema: defs.OpSchema, rw: Rewriter) -> None:
-    """Compute a node in types that another version of its operator has, with casts around it.
+    """Compute a node in types that another version of its operator has, between casts.
 
     Args:
         node: a node with a type that the other version lacks.
-        change: what changes.
+        change: the change of its operator.
         schema: the other version.
         rw: the gate, begun at the node.
 
     Raises:
-        Decline: no type of the other version holds every number of one that it lacks, or it would not be computed with
-            in the same way.
+        Decline: the other version has no type that represents every number of a missing type and gives the same
+            results.
     """
     own = change.before if schema is change.after else change.after
     if own is None or node.subgraphs or node.op != node.op_type or node.op == "Cast":
@@ -147,14 +147,14 @@ def carry(node: Node, change: Change, schema: defs.OpSchema, rw: Rewriter) -> No
 
 
 def _cast_back(rw: Rewriter, value: Value, dtype: int | None) -> Value:
-    """Of eight bits, infinities stay what they are: a cast that saturates makes the greatest number of them."""
+    """Cast a result back; to float8 without saturation, which would turn infinities into the largest number."""
     small = dtype is not None and type_name(dtype).startswith("float8")
     attrs: dict[str, Any] = {"saturate": 0} if small else {}
     return rw.op("Cast", value, to=dtype, **attrs)
 
 
 def _attributes(node: Node, carriers: dict[str, int], schema: defs.OpSchema) -> dict[str, Any]:
-    """The attributes of the carried node; one that states an element type would have to be stated anew."""
+    """The attributes of the node in wider types; declines if one of them states an element type."""
     if "dtype" in node.attrs or (carriers and node.op_type in ("ConstantOfShape", "Constant")):
         raise Decline("it states an element type that opset {} does not have there", schema.since_version)
     return dict(node.attrs)
@@ -175,7 +175,7 @@ def _cast(rw: Rewriter, value: Value | None, dtype: int | None) -> Value | None:
 
 
 def _carrier(node: Node, dtype: int, schemas: tuple[defs.OpSchema, defs.OpSchema], name: str) -> int:
-    """The narrowest type that does, 0 where there is none."""
+    """The narrowest type in which the node gives the same results, 0 if there is none."""
     for wider in _WIDER.get(dtype, ()):
         if not _computes(node.op_type, dtype, wider):
             continue
@@ -187,7 +187,7 @@ def _carrier(node: Node, dtype: int, schemas: tuple[defs.OpSchema, defs.OpSchema
 
 
 def _computes(op_type: str, dtype: int, wider: int) -> bool:
-    """Whether an operator gives the same in a wider type."""
+    """Whether an operator gives the same results in a wider type."""
     if op_type in MOVING or op_type in COMPARING:
         return True
     if dtype in FLOAT_TYPES:

@@ -1,4 +1,4 @@
-"""Types inside of model-local functions, of which nothing is known: which of all there are may be met there."""
+"""Unknown types inside model-local functions: the set of types that may occur there."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from graphopt.rewrite.inline import inner_graphs
 
 
 def types_met(model: Model) -> frozenset[str]:
-    """The types that values inside of functions may have: those of all values, and those that operators there make.
+    """The types that values inside functions may have: those of all values, and those that operators there produce.
 
     Args:
-        model: the model; what is known of the types of its own values has been inferred.
+        model: the model, after type inference.
     """
     known = {text(value.type) for graph in model.graphs() for value in _values(graph)}
     return frozenset({name for name in known if name} | {name for node in _inside(model) for name in _made(node)})
@@ -38,11 +38,11 @@ def _inside(model: Model) -> Iterator[Node]:
 
 
 def _made(node: Node) -> Iterator[str]:
-    """The types that a node gives its results, whatever it reads."""
+    """The types of a node's results that do not depend on its operands."""
     stated = (node.attr(name) for name in ("to", "dtype", "output_dtype"))
     yield from (f"tensor({type_name(dtype)})" for dtype in stated if isinstance(dtype, int) and dtype)
     if node.op_type == "QuantizeLinear":
-        yield "tensor(uint8)"  # where no zero point says otherwise
+        yield "tensor(uint8)"  # the default without a zero point
     try:
         schema = defs.get_schema(node.op_type, node.graph.opset(node.domain), node.domain)
     except defs.SchemaError:
@@ -53,16 +53,16 @@ def _made(node: Node) -> Iterator[str]:
 
 
 def check_unknown(node: Node, change: Change, step: int, met: Collection[str]) -> None:
-    """See that a node reads nothing of a type that the other version may lack.
+    """Check that no operand of unknown type can have a type that the other version lacks.
 
     Args:
         node: the node.
-        change: what changes.
-        step: 1 on the way up, -1 on the way down.
-        met: the types that there are, see `types_met`.
+        change: the change of its operator.
+        step: 1 upwards, -1 downwards.
+        met: the types that may occur, see `types_met`.
 
     Raises:
-        Decline: a type is not known, and may be one that only this version has.
+        Decline: the type of an operand is not known, and may be one that only this version has.
     """
     own, other = (change.before, change.after) if step > 0 else (change.after, change.before)
     if own is None or other is None:

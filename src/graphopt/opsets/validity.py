@@ -1,4 +1,4 @@
-"""Whether a model passes the standard's full check, as what comes of a conversion has to where the model did."""
+"""The standard's full check of a model, which the result of a conversion must pass if the original did."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from graphopt.ir.types import TensorType, encode_type
 from graphopt.rewrite.legality import reads
 
 _READ_BYTES = 1024
-"""What the check reads of initializers, which are lists of axes and of sizes, is never larger."""
+"""Most bytes of an initializer that the check reads: lists of axes and of sizes are not larger."""
 
 _SHOWN = 300
 _PREFIX = "[ShapeInferenceError] Inference error(s): "
 
 
 class FlawedError(Exception):
-    """A model does not pass the check; the message is what was found."""
+    """A model does not pass the check; the message states the error."""
 
 
 def is_valid(model: Model) -> bool:
@@ -36,11 +36,11 @@ def is_valid(model: Model) -> bool:
 
 
 def check(model: Model) -> None:
-    """Have a model checked, unless that could end the process, or take without end.
+    """Check a model, unless that could crash the process or run without end.
 
     Args:
-        model: the model. Its weights are shown as inputs: the check would copy them to no purpose, and takes no more
-            than two gigabytes.
+        model: the model. Its weights become inputs for the check, which would copy them needlessly, and accepts at most
+            two gigabytes.
 
     Raises:
         FlawedError: it does not pass.
@@ -69,9 +69,9 @@ def _without_weights(model: Model) -> onnx.ModelProto:
 
 
 def _without_foreign(model: Model, proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Have inputs in place of what operators make that onnx does not know: beside one of these the check finds nothing.
+    """Replace the results of operators that onnx does not know with inputs: next to such operators it checks nothing.
 
-    What reads a value whose rank nobody knows goes with them: it could not be an input.
+    Readers of a result of unknown rank are removed, too, since that could not be an input.
     """
     types: dict[str, onnx.TypeProto] = {}
     vague: set[Value] = set()
@@ -97,7 +97,7 @@ def _without_foreign(model: Model, proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _is_known(node: Node) -> bool:
-    """Whether onnx knows an operator, or the body of the function that it calls, and so inside of it."""
+    """Whether onnx knows an operator and all operators in its subgraphs, or in the body of the function it calls."""
     if node.op.startswith("call "):
         return body_is(node, _is_known)
     if not op_schema(node.op_type, node.domain, node.graph.opset(node.domain)):
