@@ -1,4 +1,4 @@
-"""Pipelines of passes: the registry, the text form, levels, and running."""
+"""Pipelines of passes: the registry, the text form, levels, and execution."""
 
 from graphopt.pipeline.pipeline import INLINE, INLINED, LEVELS, Pipeline
 from graphopt.pipeline.registry import Registry, registry

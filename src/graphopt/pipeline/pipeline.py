@@ -1,11 +1,11 @@
-"""Pipelines: which passes run in which order, as text that reads back.
+"""Pipelines: which passes run in which order, in a text form that can be parsed.
 
     repeat({elimination/*,folding/*,fusion/*}),layout/*@layout
 
-A name is one pass; `family/*` all default passes of a family at level basic, `family/*@extended` those at another
-level, `custom/*` those of all families that third parties name; `family/NAME@extended` is one pass of it, default or
-not, where the numerics that are allowed do not leave it out; braces put rules into one worklist; `repeat(...)` runs its
-contents until nothing changes.
+A name selects one pass; `family/*` all default passes of a family at level basic, `family/*@extended` those at another
+level, `custom/*` those of all families that third parties define; `family/NAME@extended` one pass of the family,
+default or not, if the allowed numerics permit it; braces put rules into one worklist; `repeat(...)` runs its contents
+until nothing changes.
 """
 
 from __future__ import annotations
@@ -22,52 +22,52 @@ _MARKS = "{}(),"
 _CLEAN = "elimination/*,folding/*,fusion/*,custom/*"
 _FUSED = "elimination/*@extended,folding/*@extended,fusion/*@extended,custom/*@extended"
 _FASTER = f"repeat({{algorithm/*@extended}},{{{_FUSED}}},{{{_CLEAN}}})"
-"""Other forms for slow kernels come last: fusions know few of them, but those have to come to rest with them."""
+"""Replacements of slow kernels come last: fusions know few of the new forms, but must reach a fixpoint with them."""
 
 _WHOLE = (
     "fusion/fuse_erf_gelu@extended,fusion/fuse_fast_gelu@extended,fusion/fuse_quick_gelu@extended,"
     "fusion/convert_quick_gelu_to_silu@extended,fusion/move_conv_before_resize@extended,fusion/fuse_prelu@layout"
 )
-"""Fusions of several elementwise operators to one come before the layout, whose plan would price each of them.
+"""Fusions of several elementwise operators into one run before the layout, whose plan would price each operator.
 
-`PRelu` is one for the layout alone: outside, its kernel is slower than the operators that it stands for. Convolutions
-that leave for the other side of a `Resize` go before as well.
+The fusion to `PRelu` is for the layout alone: in NCHW its kernel is slower than the operators it replaces. Moving
+convolutions before a `Resize` also precedes the layout.
 """
 
 INLINE = "inline_functions"
-"""The pass that goes first when functions are to be replaced by their bodies.
+"""The pass that inlines functions, which runs first.
 
-From `extended` on they always are: the runtime inlines them when it loads, so that they gain nothing there, and what it
-has fused operators for spans their borders.
+From `extended` on functions are always inlined: the runtime does so anyway when it loads a model, and patterns that it
+has fused operators for span their borders.
 """
 
 INLINED = f"{INLINE},eliminate_unused_function"
-"""Bodies that nothing calls any more go at once, before passes work on them."""
+"""Functions without calls are removed at once, before passes work on them."""
 
 _SINGLES = "layout/convert_float16_to_float32@all"
-"""It goes before all that is for float32 alone."""
+"""It runs before all passes that support float32 only."""
 
 _OPSET = "fusion/convert_opset@extended,fusion/replace_attention@extended"
-"""What suits the opset to the runtime. The first waits for what finds normalizations written in other ways, and goes
-before what serves in older opsets; what the second leaves of `Attention` is for all passes."""
+"""Passes that adapt the opset to the runtime. The first runs after fusions that find written-out normalizations, and
+before those for older opsets; the expansion of `Attention` by the second is open to all passes."""
 
 _TURNED = "fusion/fuse_transposes_around_matmul@extended"
-"""Both transpositions go before a product of the runtime takes the first one alone."""
+"""Absorbs both transpositions around a product before a fused product of the runtime absorbs only the first."""
 
 _UNSIGNED = (
     "fusion/convert_signed_operators@extended,algorithm/convert_quantized_softmax@extended,"
     "fusion/convert_int8_to_uint8@extended"
 )
-"""All bytes have the type that they keep before other rules make operators on bytes of what is around them."""
+"""8-bit values get their final type before other rules build 8-bit operators from their surroundings."""
 
 _FIRST = f"{_CLEAN},{_OPSET},{_TURNED},{_UNSIGNED}"
 
 _SHUFFLE = "layout/convert_channel_shuffle_to_gather@layout"
-"""Quantize operators part the nodes of a shuffle, up to the fusions for quantized values."""
+"""Quantize operators separate the nodes of a shuffle until the fusions for quantized values ran."""
 
 _LEFT = "layout/*@layout"
-"""Weights that are left to no product of integers become floats behind the layout, all of which is for their products
-then: volumes among them become images before these are blocked."""
+"""Weights that no integer product uses become floats after the layout passes, which then run again for their float
+products: 3-d convolutions among them become 2-d before these are blocked."""
 
 LEVELS: dict[Level, str] = {
     Level.BASIC: f"repeat({{{_CLEAN}}})",
@@ -78,19 +78,19 @@ LEVELS: dict[Level, str] = {
         f"repeat({_SHUFFLE},layout/*@all,{_LEFT},custom/*@all,repeat({{{_FUSED}}},{{{_CLEAN}}})),{_FASTER}"
     ),
 }
-"""The pipeline of each level; `layout` and `all` are one."""
+"""The pipeline of each level; `layout` and `all` have the same."""
 LEVELS[Level.LAYOUT] = LEVELS[Level.ALL]
 
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """A pass by name, or of a family at a level the default passes, or one pass, where the numerics allow it."""
+    """A pass by name; or, if the numerics permit, the default passes of a family at a level, or one of its passes."""
 
     text: str
 
     @property
     def family(self) -> tuple[str, str, Level] | None:
-        """Family, name (`*` for all) and level of a glob, None for a plain name."""
+        """Family, name (`*` for all) and level of a glob; None for a plain name."""
         return _family(self.text)
 
     def __str__(self) -> str:
@@ -99,7 +99,7 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Passes whose rules share one worklist; its graph passes follow."""
+    """Passes whose rules share one worklist; graph passes among them follow."""
 
     parts: tuple[Select, ...]
 
@@ -125,7 +125,7 @@ class Pipeline:
     """A sequence of stages.
 
     Attributes:
-        stages: what runs, in order.
+        stages: the stages, in order of execution.
     """
 
     stages: tuple[Stage, ...]
@@ -148,7 +148,7 @@ class Pipeline:
         """Read a pipeline; `str` of the result is the text without blanks.
 
         Raises:
-            UsageError: the text is malformed; the message says where.
+            UsageError: the text is malformed; the message states where.
         """
         spaced = text
         for mark in _MARKS:
@@ -160,7 +160,7 @@ class Pipeline:
         return pipeline
 
     def preceded_by(self, name: str) -> Pipeline:
-        """This pipeline with a pass before it; itself when it names that pass already."""
+        """This pipeline with a pass before it; unchanged if it already names that pass."""
         if any(selection.text == name for selection in self.selections()):
             return self
         return Pipeline((Select(name), *self.stages))
@@ -185,7 +185,7 @@ def _family(text: str) -> tuple[str, str, Level] | None:
 
 
 def _is_word(text: str) -> bool:
-    """Whether a text is letters, digits and underscores: a pattern for it would be compiled in every first call."""
+    """Whether a text consists of letters, digits and underscores; a regular expression would cost start-up time."""
     return text.replace("_", "0").isalnum()
 
 

@@ -1,8 +1,8 @@
-"""Which installed distributions have entry points of a group, found without what reads all that they state.
+"""Entry points of a group in all installed distributions, if possible without `importlib.metadata`.
 
-`importlib.metadata` brings the parser of e-mails with it: a tenth of what a command takes that has little to do. Most
-environments have one distribution with passes, graphopt itself, and to see that takes no more than a look into the
-files. Where there are others, or a place that only `importlib.metadata` can look into, it is asked.
+`importlib.metadata` imports an e-mail parser: a tenth of the time of a short command. Most environments have one
+distribution with passes, graphopt itself, which is recognized by reading the entry point files directly. If there are
+others, or a path entry that only `importlib.metadata` can read, that is used.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _FILE = "entry_points.txt"
 
 
 class OnlyEntry(NamedTuple):
-    """The entry point of the only distribution that has one, as far as those of `importlib.metadata` are asked.
+    """The entry point of the only distribution that has one, with the part of `EntryPoint`'s interface that is used.
 
     Attributes:
         name: its name.
         module: the module that it names.
-        attribute: what it names in that.
-        dist: not looked up.
+        attribute: the name of the object in the module.
+        dist: not determined.
     """
 
     name: str
@@ -37,7 +37,7 @@ class OnlyEntry(NamedTuple):
     dist: None = None
 
     def load(self) -> Any:
-        """What it stands for."""
+        """The object that it names."""
         return getattr(importlib.import_module(self.module), self.attribute)
 
 
@@ -52,24 +52,24 @@ def entry_points(group: str) -> Iterable[EntryPoint | OnlyEntry]:
 
 
 def _only_entry(group: str) -> OnlyEntry | None:
-    """The entry point of a group, where it is certain that there is no other."""
+    """The entry point of a group, if it is certain that there is no other."""
     if any(hasattr(finder, "find_distributions") and finder is not PathFinder for finder in sys.meta_path):
         return None
     try:
         texts = [text for folder in dict.fromkeys(sys.path) for text in _texts(os.fspath(folder)) if group in text]
     except (OSError, ValueError, TypeError):
-        return None  # an archive, for one
+        return None  # for example an archive
     if len(texts) != 1:
         return None
     return _entry(texts[0], group)
 
 
 def _texts(folder: str) -> Iterator[str]:
-    """What the distributions in a folder of the path state of entry points.
+    """The entry point files of the distributions in a folder of the path.
 
     Raises:
-        OSError: it is no folder, or cannot be read.
-        ValueError: a text is none.
+        OSError: it is not a folder, or cannot be read.
+        ValueError: a file is not text.
     """
     if folder.lower().endswith(".egg"):
         raise NotADirectoryError(folder)
@@ -87,7 +87,7 @@ def _texts(folder: str) -> Iterator[str]:
 
 
 def _entry(text: str, group: str) -> OnlyEntry | None:
-    """The entry point of a group in a file that states one in the plainest form; None for any other."""
+    """The entry point of a group in a file that contains exactly one, in the plainest form; otherwise None."""
     _, header, rest = text.partition(f"[{group}]\n")
     lines = [line.strip() for line in rest.partition("\n[")[0].splitlines() if line.strip()]
     if not header or text.count(f"[{group}]") != 1 or len(lines) != 1:

@@ -1,4 +1,4 @@
-"""Every pass there is: those of the built-in library and those of installed third parties, by entry point."""
+"""The registry of all passes: the built-in library and those of installed third parties, by entry point."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GROUP = "graphopt.passes"
 """The entry point group. Each entry names a function that returns `{pass name: "module:Class"}`."""
 
 INDEX = "index.json"
-"""The file beside the module of an entry point that says what its passes need; `graphopt passes --index` writes it."""
+"""The file next to the module of an entry point with the cards of its passes; `graphopt passes --index` writes it."""
 
 _BUILT_IN = "graphopt"
 """The entry point and the distribution of the built-in library."""
@@ -32,25 +32,25 @@ _LIBRARY = "graphopt_passes"
 """Its package."""
 
 _STATED = {"family": str, "level": Level, "numerics": Numerics, "opsets": str, "default": bool, "peers": Mapping}
-"""What a pass states of itself, and as what."""
+"""Class attributes that a pass declares, with their types."""
 
 _ANYTHING = (Exception, SystemExit)
-"""What the code of a third party may raise."""
+"""Exceptions that third-party code may raise."""
 
 _WORD, _HINTS = 4, 5
-"""Letters from which on a part of a name is looked for, and passes that a message names."""
+"""The least letters of a part of a name that is searched for, and the most passes that a message names."""
 
 _Read = TypeVar("_Read")
 
 
 class Registry:
-    """Pass names and where their classes are; a class is imported when it is first asked for.
+    """Pass names and the locations of their classes; a class is imported on first use.
 
-    Where two distributions have a pass of one name, that of the first stays.
+    If two distributions have a pass of the same name, that of the first is kept.
 
     Args:
         catalogues: from the name of a distribution to its passes.
-        indexes: from the name of a distribution to what is known of its passes before they are imported.
+        indexes: from the name of a distribution to the cards of its passes, known without importing them.
     """
 
     def __init__(
@@ -90,11 +90,11 @@ class Registry:
         return self._each(self.rule_class)
 
     def cards(self) -> Iterator[Card]:
-        """What is known of all passes, which are imported where no index says it, as `rules` does."""
+        """The cards of all passes; a pass without one in an index is imported, and left out as in `rules`."""
         return self._each(self.card)
 
     def by_family(self) -> Mapping[str, Mapping[int, Sequence[Card]]]:
-        """What is known of all passes, by family and level; those of families that third parties name stand twice."""
+        """The cards of all passes, by family and level; those of third-party families are also listed as custom."""
         if self._by_family is None:
             found: dict[str, dict[int, list[Card]]] = {}
             for card in self.cards():
@@ -113,7 +113,7 @@ class Registry:
                     _report(f"{error}; it is left out")
 
     def card(self, name: str) -> Card:
-        """What is known of a pass, which is imported where no index says it; raises what `rule_class` does."""
+        """The card of a pass; the pass is imported if no index has its card, and errors are those of `rule_class`."""
         found = self._cards.get(name)
         if found is None:
             found = self._cards[name] = Card.of(self.rule_class(name))
@@ -124,8 +124,8 @@ class Registry:
 
         Raises:
             UsageError: there is no pass of that name.
-            PassError: its module cannot be imported, or what it names is no pass, lacks a method, states of itself what
-                it cannot be, or cannot be made.
+            PassError: its module cannot be imported, or the named object is not a pass, lacks a method, declares an
+                attribute of the wrong type, or cannot be instantiated.
         """
         found = self._classes.get(name)
         if found is not None:
@@ -147,13 +147,13 @@ class Registry:
         for stated, kind in _STATED.items():
             if not isinstance(getattr(loaded, stated), kind):
                 raise PassError(f"{who}: {stated} is {getattr(loaded, stated)!r}, expected a {kind.__name__}")
-        if self._owners[name] != _BUILT_IN:  # whose passes are made when they run: making all of them takes a while
+        if self._owners[name] != _BUILT_IN:  # instantiating all built-in passes would take too long here
             _try(loaded, who)
         self._classes[name] = loaded
         return loaded
 
     def _hint(self, name: str) -> str:
-        """Passes that may have been meant: those with the word in their names, or the one that is spelled alike."""
+        """Passes that may have been meant: those with the word in their names, or the most similar name."""
         import difflib
 
         having = [each for each in self._places if name in each] if len(name) >= _WORD else []
@@ -164,7 +164,7 @@ class Registry:
 
 @lru_cache(maxsize=1)
 def registry() -> Registry:
-    """The passes of all installed distributions; a third party's that cannot be loaded are reported and left out.
+    """The passes of all installed distributions; third-party passes that cannot be loaded are reported and left out.
 
     Raises:
         PassError: the built-in library is not installed, or cannot be loaded.
@@ -173,11 +173,11 @@ def registry() -> Registry:
     indexes: dict[str, dict[str, Card]] = {}
     entries = sorted(entry_points(GROUP), key=_built_in_first)
     if _BUILT_IN not in [entry.name for entry in entries]:
-        # From a bare source tree on the path: every level would be empty, and every run do nothing.
+        # With a bare source tree on the path every level would be empty, and no run would do anything.
         raise PassError("graphopt's own passes are not registered; install it, with `pip install -e .` in its sources")
     for entry in entries:
         owner = entry.name
-        if entry.dist is not None and entry.module != _LIBRARY:  # to ask for the name parses all that is said of it
+        if entry.dist is not None and entry.module != _LIBRARY:  # the name requires parsing all of its metadata
             owner = entry.dist.name
         try:
             # A distribution may have several entries, and be seen through two folders of the path.
@@ -192,7 +192,7 @@ def registry() -> Registry:
 
 
 def index_of(package: str) -> tuple[Path, str]:
-    """What the index of a package should hold, a line for each pass, and where.
+    """The path of a package's index, and its correct contents, a line for each pass.
 
     Args:
         package: the importable name of a package that registers passes.
@@ -213,7 +213,7 @@ def _try(rule: type[Rule], who: str) -> None:
         made = rule()
         made.knows_opset(1)
         if isinstance(made, (OpRule, PatternRule)):
-            _ = made.ops  # of a pattern, what it starts from, so the pattern is made here
+            _ = made.ops  # builds the pattern of a `PatternRule`
     except _ANYTHING as error:
         raise PassError(f"{who} cannot be made: {_said(error)}") from error
 
@@ -234,7 +234,7 @@ def _catalogue(entry: EntryPoint | OnlyEntry) -> Mapping[str, str]:
 
 
 def _index(entry: EntryPoint | OnlyEntry) -> dict[str, Card]:
-    """What the index beside the module of an entry point says of its passes; nothing where there is none."""
+    """The cards in the index next to the module of an entry point; empty if there is no index."""
     file = Path(getattr(sys.modules.get(entry.module), "__file__", None) or entry.module).with_name(INDEX)
     try:
         return {name: Card.from_record(name, record) for name, record in json.loads(file.read_bytes()).items()}
@@ -245,7 +245,7 @@ def _index(entry: EntryPoint | OnlyEntry) -> dict[str, Card]:
 
 
 def _said(error: BaseException) -> str:
-    """What the code of a third party raised, in a line."""
+    """An exception of third-party code, in a line."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 

@@ -1,4 +1,4 @@
-"""Running a pipeline over a model."""
+"""Execution of a pipeline on a model."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from graphopt.rewrite.options import Options
 from graphopt.rewrite.waiting import Waiting
 
 _ROUNDS = 20
-"""How often a `repeat` may go round; a pipeline that is still changing then is left where it is, and that is logged."""
+"""Most rounds of a `repeat`; if the last one still changes the model, the loop ends, and that is logged."""
 
 
 class PassGroup(NamedTuple):
     """Passes that run together.
 
     Attributes:
-        single: those that look at one node at a time; they share a worklist.
-        whole: those that go over a graph, one after the other.
+        single: rules for one node at a time; they share a worklist.
+        whole: passes over whole graphs; they run one after the other.
     """
 
     single: tuple[Waiting, ...]
@@ -36,14 +36,14 @@ class PassGroup(NamedTuple):
 
 @dataclass(slots=True)
 class Plan:
-    """A pipeline with the passes that it stands for.
+    """A pipeline with the passes that it selects.
 
     Attributes:
         pipeline: the pipeline.
-        numerics: passes above this ceiling are left out where the pipeline does not name them alone, without a family.
+        numerics: passes above this ceiling are left out unless the pipeline names them without a family.
         skip: passes to leave out.
-        registry: where passes come from.
-        tables: what the passes try where.
+        registry: the source of the passes.
+        tables: dispatch tables: the passes to try at each operator.
     """
 
     pipeline: Pipeline
@@ -57,11 +57,11 @@ class Plan:
 
     @classmethod
     def shared(cls, pipeline: Pipeline, numerics: Numerics, skip: frozenset[str]) -> Plan:
-        """The plan of these settings that all runs with them have in common: making one takes longer than a pass."""
+        """The cached plan of these settings: making one takes longer than running a pass."""
         return _shared(pipeline, numerics, skip, registry())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What is kept of it, for another process: how it was chosen; there it is made anew, or shared."""
+        """Pickle its settings only; the other process makes the plan anew, or takes it from its cache."""
         chosen = (self.pipeline, self.numerics, self.skip)
         return (Plan.shared, chosen) if self.registry is registry() else (Plan, (*chosen, self.registry))
 
@@ -73,7 +73,7 @@ class Plan:
             self.select(selection)
 
     def rule(self, name: str) -> Rule:
-        """The pass of a name, made once."""
+        """The pass of a name, instantiated once."""
         return self._pass(name).rule
 
     def _pass(self, name: str) -> Waiting:
@@ -83,7 +83,7 @@ class Plan:
         return found
 
     def select(self, selection: Select) -> list[Waiting]:
-        """The passes that a name or glob stands for."""
+        """The passes that a name or glob selects."""
         found = self._selected.get(selection.text)
         if found is None:
             found = self._selected[selection.text] = self._select(selection)
@@ -126,7 +126,7 @@ class Plan:
 
 
 _KEPT = 16
-"""Plans that are kept: a program has a few settings, a fuzzer thousands."""
+"""Number of cached plans: a program has a few settings, a fuzzer thousands."""
 
 _shared = lru_cache(maxsize=_KEPT)(Plan)
 forget_plans = _shared.cache_clear
@@ -136,10 +136,10 @@ def execute(plan: Plan, model: Model, log: Log, *, strict: bool, check: bool, op
     """Run a plan over a model.
 
     Args:
-        plan: what to run.
+        plan: the plan.
         model: the model, changed in place.
-        log: where events go.
-        strict: re-raise what a pass raises.
+        log: the log of events.
+        strict: re-raise exceptions of passes.
         check: verify the view after every rewrite.
         options: settings for the passes.
     """
@@ -151,7 +151,7 @@ def execute(plan: Plan, model: Model, log: Log, *, strict: bool, check: bool, op
 
 
 def _run(pipeline: Pipeline, plan: Plan, driver: Driver, *, again: bool = False) -> int:
-    """Run the stages in order; `again` says that all of this is run once more if anything fires."""
+    """Run the stages in order; `again` states that all of them run once more if anything fires."""
     count = 0
     for stage in pipeline.stages:
         if isinstance(stage, Repeat):
@@ -179,14 +179,14 @@ def _together(group: PassGroup, driver: Driver, *, again: bool) -> int:
     for each in group.whole:
         waits = each.card.late and again
         if waits and not count:
-            count = int(driver.refresh_types())  # what is known now may be something for the others
+            count = int(driver.refresh_types())  # newly known types may let other rules fire
         if not (waits and count):
             count += driver.run_pass(each)
     return count
 
 
 def pipeline_of(passes: str | Iterable[str]) -> Pipeline:
-    """A pipeline from text, or from names that run one after the other; of no names the one that does nothing.
+    """A pipeline from text, or from names that run one after the other; without names, an empty pipeline.
 
     Raises:
         UsageError: the text is empty or malformed.
@@ -196,7 +196,7 @@ def pipeline_of(passes: str | Iterable[str]) -> Pipeline:
         if not isinstance(name, str):
             raise UsageError(f"passes: expected a pipeline or a list of pass names, found {type(name).__name__}")
     if not names:
-        return Pipeline(())  # nothing to do, as onnxoptimizer has it
+        return Pipeline(())  # does nothing, as in onnxoptimizer
     text = ",".join(names)
     if not text.strip():
         raise UsageError("no passes given; expected a pipeline or a list of pass names")

@@ -1,8 +1,8 @@
-"""Measuring this machine for the passes that choose by cost.
+"""Measurements of this machine for passes with a cost model.
 
-A pass that can be tuned names its tuner in a class attribute, `tuner = "package.module:Class"`; the class is made
-without arguments and has what `Tuner` says. What it measures is kept by `graphopt.system.tuned`, and the pass reads it
-there.
+A pass that can be tuned names its tuner in a class attribute, `tuner = "package.module:Class"`; the class is
+instantiated without arguments and implements `Tuner`. `graphopt.system.tuned` stores its measurements, and the pass
+reads them there.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from graphopt.pipeline.registry import registry
 from graphopt.system.machine import Target
 
 Progress = Callable[[str, float], None]
-"""Told what is being measured and how much of the work is done, 0 to 1."""
+"""Called with the name of the current measurement and the fraction of the work that is done, 0 to 1."""
 
 
 class Tuner(Protocol):
     """Measures one machine for one pass."""
 
     def measure(self, target: Target, progress: Progress) -> dict[str, Any]:
-        """Figures of this machine, as JSON can hold them; should take at most a few minutes.
+        """Figures of this machine, in a form that JSON can hold; should take at most a few minutes.
 
         Raises:
             UsageError: the target cannot be measured here.
@@ -31,12 +31,12 @@ class Tuner(Protocol):
         ...
 
     def rows(self, figures: dict[str, Any] | None, target: Target) -> list[tuple[str, ...]]:
-        """A table of figures to show, its titles first; of the built-in ones for None."""
+        """A table of figures for display, titles first; None stands for the built-in figures."""
         ...
 
 
 def tuners() -> dict[str, str]:
-    """Passes that can be tuned, and where their tuners are."""
+    """Passes that can be tuned, and the locations of their tuners."""
     places = {rule.name: getattr(rule, "tuner", None) for rule in registry().rules()}
     return {name: place for name, place in places.items() if isinstance(place, str) and place}
 
