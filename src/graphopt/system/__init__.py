@@ -1,1 +1,1 @@
-"""What is outside of the program, one room each: files, processes, sessions of the runtime, the machine."""
+"""The environment of the program: files, processes, sessions of the runtime, the machine."""

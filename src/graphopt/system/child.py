@@ -1,4 +1,4 @@
-"""A child's side of `graphopt.system.processes`: `python -P -m graphopt.system.child FOLDER`."""
+"""The child's side of `graphopt.system.processes`: `python -P -m graphopt.system.child FOLDER`."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _answers: IO[str] | None = None
 
 
 def tell(**message: Any) -> None:
-    """Tell the parent something; nothing happens where there is none.
+    """Send a message to the parent; does nothing without one.
 
     Args:
-        **message: what JSON can hold.
+        **message: values that JSON can hold.
     """
     _send(json.dumps(message))
 
 
 def requests() -> Iterator[dict[str, Any]]:
-    """What the parent asks for, one after the other, until it wants no more."""
+    """The requests of the parent, until it closes the pipe."""
     for line in sys.stdin:
         yield json.loads(line)
 
@@ -42,10 +42,10 @@ def _send(line: str) -> None:
 
 
 def peak_memory() -> int | None:
-    """Largest resident bytes of this process so far; None where the system does not tell."""
+    """Peak resident bytes of this process so far; None if the system does not tell."""
     try:
         for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
-            if line.startswith("VmHWM:"):  # unlike getrusage, this forgets what the parent had when it forked
+            if line.startswith("VmHWM:"):  # unlike getrusage, this excludes the memory of the forking parent
                 return int(line.split()[1]) * 1024
     except (OSError, ValueError):
         pass
@@ -59,9 +59,9 @@ def peak_memory() -> int | None:
 
 
 def main(folder: Path) -> None:
-    """Call the function named in the folder's job, and leave its result there."""
+    """Call the function named in the folder's job file, and write its result to the folder."""
     global _answers  # noqa: PLW0603  # one process, one parent
-    # Whatever is called may print: answers keep the real standard output, and all else goes to standard error.
+    # The function may print: answers keep the real standard output, and all else goes to standard error.
     _answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     # Arguments may be of classes of the function's module, which must be importable by name.
@@ -76,7 +76,7 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    # As a script this module is `__main__`: what is called tells through the importable one.
+    # As a script this module is `__main__`, but the function imports `tell` from the module by its real name.
     from graphopt.system.child import main as run
 
     run(Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""Python's cyclic garbage collector, out of the way while millions of objects are made that all stay alive."""
+"""Python's cyclic garbage collector, paused while millions of objects are created that all stay alive."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from weakref import WeakKeyDictionary
 
 
 class _Ledger:
-    """How many bytes of models may be waiting to be collected.
+    """An account of the bytes of models that may be waiting for collection.
 
-    A model refers to itself in circles, so only the collector frees it, and what `paused_gc` hides from the collector
-    does not make it start. Without this, a program that optimizes one model after the other would keep them all.
+    A model contains reference cycles, so only the collector frees it, and objects made under `paused_gc` do not trigger
+    a collection. Without this account, a program that optimizes many models would keep all of them.
     """
 
     room = 1 << 28
@@ -21,8 +21,8 @@ class _Ledger:
     def __init__(self) -> None:
         self.alive: WeakKeyDictionary[object, int] = WeakKeyDictionary()
         self.loaded = 0
-        self.lock = threading.RLock()  # what is collected may load a model as it goes
-        """Models are loaded in several threads at once."""
+        self.lock = threading.RLock()  # a finalizer may load a model during collection
+        """Models may be loaded in several threads at once."""
 
     def add(self, model: object, size: int) -> None:
         with self.lock:
@@ -31,7 +31,7 @@ class _Ledger:
                 self.loaded += size
 
     def settle(self) -> None:
-        """Collect when enough was loaded; next time not before as much comes as is still in use."""
+        """Collect if enough was loaded; the next time only after as many bytes as are still in use."""
         with self.lock:
             if self.loaded > self.room:
                 gc.collect()
@@ -43,9 +43,9 @@ _ledger = _Ledger()
 
 @contextmanager
 def paused_gc() -> Iterator[None]:
-    """Pause the cyclic collector: while a large graph is built or changed it only scans what is alive anyway.
+    """Pause the cyclic collector: while a large graph is built or changed it would only scan live objects.
 
-    What was made meanwhile joins the old generation unscanned, or the first allocation afterwards would pay for it.
+    Objects made meanwhile join the old generation unscanned; otherwise the next allocation would scan them all.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -53,18 +53,18 @@ def paused_gc() -> Iterator[None]:
         yield
     finally:
         if enabled:
-            if not gc.get_freeze_count():  # what the program itself froze stays frozen
+            if not gc.get_freeze_count():  # objects that the program itself froze stay frozen
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
 
 
 def make_room() -> None:
-    """Before another model is read: free those that nobody uses any more, when there are enough of them."""
+    """Free unused models, if they take enough memory; called before another model is read."""
     if gc.isenabled():
         _ledger.settle()
 
 
 def weigh(model: object, size: int) -> None:
-    """Note that a model takes about that many bytes."""
+    """Record the approximate size of a model in bytes."""
     _ledger.add(model, size)

@@ -1,4 +1,4 @@
-"""Cores of one's own while something is timed: locks that all of a user's processes on a machine respect."""
+"""Exclusive cores for timing: locks that all graphopt processes of a user on a machine respect."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _POLL_SECONDS = 0.05
 
 @contextmanager
 def own_cores(count: int, folder: Path | None = None) -> Iterator[tuple[int, ...]]:
-    """Cores that nobody else who asks for some is given; this thread, and what it starts, runs on them.
+    """Reserve cores among all users of this function; this thread, and all that it starts, runs on them.
 
-    Waits until there are enough. A machine with fewer cores gives all that it has.
+    Waits until enough cores are free. On a machine with fewer cores, all of them are reserved.
 
     Args:
-        count: how many.
-        folder: where the locks are, the system's folder for temporary files when None.
+        count: number of cores.
+        folder: the folder of the locks; the system's folder for temporary files if None.
     """
     cores = _usable()
     count = min(count, len(cores))
@@ -37,7 +37,7 @@ def own_cores(count: int, folder: Path | None = None) -> Iterator[tuple[int, ...
                 with _pinned(mine):
                     yield tuple(mine)
                 return
-        # Who holds some and waits for more could wait for somebody who does the same.
+        # All locks are released before waiting: two processes that each hold some would deadlock.
         time.sleep(_POLL_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""Packages that only some commands need: asked for by name, and missed with the command that installs them."""
+"""Optional packages: imported by name; if one is missing, the error states the command that installs it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _NEEDED = {
     "pyarrow": ("Parquet", "tables"),
     "onnx_ir": ("models of onnx-ir", "peers"),
 }
-"""What asks for a package, and the extra that brings it."""
+"""For each package, the feature that needs it, and the extra that installs it."""
 
 
 @lru_cache
 def version_of(package: str) -> str | None:
-    """The installed version of a package; None when it is not installed.
+    """The installed version of a package; None if it is not installed.
 
     Its distribution may have another name: the runtime's are onnxruntime, onnxruntime-gpu and others.
     """
-    from importlib import metadata  # takes longer to import than all the rest that a short command takes from Python
+    from importlib import metadata  # takes longer to import than the rest of the standard library in a short command
 
     try:
         return metadata.version(package)
@@ -38,13 +38,13 @@ def version_of(package: str) -> str | None:
 
 
 def require(module: str) -> Any:
-    """A package that is not among the dependencies, or a module of one.
+    """Import an optional package, or a module of one.
 
     Args:
         module: its name.
 
     Raises:
-        UsageError: it is not installed; the message has the command that installs it.
+        UsageError: it is not installed; the message states the command that installs it.
     """
     package = module.partition(".")[0]
     try:
@@ -54,6 +54,6 @@ def require(module: str) -> Any:
             raise
     what, extra = _NEEDED[package]
     if package == "psutil" and importlib.util.find_spec("onnxruntime") is None:
-        extra = "ort"  # what asks for limits runs models, and would miss the runtime next
+        extra = "ort"  # limits are for running models, so the runtime would be missing next
     other = ", or graphopt[tools] beside the distribution of it that you use" if package == "onnxruntime" else ""
     raise UsageError(f"{what} needs {package}, which is not installed: pip install 'graphopt[{extra}]'{other}")

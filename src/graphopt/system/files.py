@@ -1,7 +1,7 @@
-"""Files: whole or not at all, written to what a name leads to, and nothing stays of runs that were killed.
+"""Files: written atomically, to the target of links, and without leftovers of killed runs.
 
-A file under way and a folder for a while have names that tell (`.graphopt-….tmp`) and are locked while their process
-lives. The lock ends with the process, however that ends, and the next run removes what nobody holds.
+Temporary files and folders have recognizable names (`.graphopt-….tmp`) and are locked while their process lives.
+The lock ends with the process, however that ends, and the next run removes those that are not locked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from graphopt.errors import GraphoptError, ModelError
 _lock: Callable[[int, int], None] | None
 try:
     import fcntl
-except ImportError:  # no such locks on this system: what killed runs leave stays there
+except ImportError:  # no such locks on this system: files of killed runs are not removed
     _lock = None
 else:
     _lock = fcntl.flock
@@ -39,16 +39,16 @@ def _name() -> str:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file or folder of that name is one under way, or was."""
+    """Whether a name is that of a temporary file or folder of graphopt."""
     return name.startswith(".graphopt-") and re.fullmatch(_TEMPORARY, name) is not None
 
 
-# -- what a name leads to
+# -- targets of names
 
 
 @contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Errors of the system become a `ModelError` that says which file cannot be written."""
+    """Turn errors of the system into a `ModelError` that states which file cannot be written."""
     try:
         yield
     except GraphoptError:
@@ -59,10 +59,10 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def is_special(path: Path) -> bool:
-    """Whether a name leads to something that is written into and never replaced: a device, a pipe, an open file.
+    """Whether a name leads to a target that is written into and never replaced: a device, a pipe, an open file.
 
     Raises:
-        ModelError: it leads to what no file can be written to: a folder, a disk, a socket, in circles.
+        ModelError: it leads to a folder, a disk, a socket or in circles, where no file can be written.
     """
     with naming(path):
         try:
@@ -75,12 +75,12 @@ def is_special(path: Path) -> bool:
         raise ModelError(f"cannot write {path}: it is a {'disk' if stat.S_ISBLK(mode) else 'socket'}")
     if not stat.S_ISREG(mode):
         return True
-    # Where /dev/stdout leads to may be a file that has no name any more.
+    # The target of /dev/stdout may be a file that has no name any more.
     return not os.path.exists(os.path.realpath(path))
 
 
 def destination(path: Path) -> Path:
-    """The file that is written for a name, at the end of all links; it need not exist.
+    """The file to write for a name, after all links are followed; it need not exist.
 
     Raises:
         ModelError: no file can be written there.
@@ -92,22 +92,22 @@ def destination(path: Path) -> Path:
         raise ModelError(f"cannot write {path}: folder {real.parent} not found")
     if real.exists() and not os.access(real, os.W_OK):
         raise ModelError(f"cannot write {path}: it is read-only")
-    if not os.access(real.parent, os.W_OK | os.X_OK):  # what is written is made there first
+    if not os.access(real.parent, os.W_OK | os.X_OK):  # the draft is created there
         raise ModelError(f"cannot write {path}: folder {real.parent} is read-only")
     return real
 
 
-# -- files under way
+# -- drafts
 
 
 class Draft:
-    """A file under way, beside its target, until it is published; used in a `with` statement.
+    """A temporary file next to its target, until it is published; used in a `with` statement.
 
     Args:
-        target: what `destination` gave.
+        target: a result of `destination`.
 
     Attributes:
-        file: to be written to.
+        file: the open file, to write to.
     """
 
     def __init__(self, target: Path) -> None:
@@ -122,19 +122,19 @@ class Draft:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(OSError):  # what is buffered may not fit on the disk, again
+        with suppress(OSError):  # buffered data may again not fit on the disk
             self.file.close()
         self.path.unlink(missing_ok=True)
 
     def publish(self, target: Path | None = None, *, durable: bool | None = None) -> None:
-        """Give the file its name: the target's, or another one in its folder.
+        """Rename the file to its target, or to another path in the same folder.
 
-        What has the name now is replaced in one step; who owned it and who may read it stays. Under another name that
-        is new, these are as of the target: who may read a model may read its data.
+        An existing file is replaced atomically; its owner and permissions are kept. A new file at another path gets
+        those of the target: everyone who may read a model may read its data.
 
         Args:
-            target: another name.
-            durable: whether the disk must have it first; if None, where it replaces something.
+            target: the other path.
+            durable: whether to flush it to disk before; if None, only if it replaces a file.
         """
         target = self.target if target is None else target
         self.file.flush()
@@ -163,21 +163,21 @@ class Draft:
             return
         if durable and _lock is not None:
             handle = os.open(target.parent, os.O_RDONLY)
-            with suppress(OSError):  # not every system keeps folders so
+            with suppress(OSError):  # not every system can sync folders
                 os.fsync(handle)
             os.close(handle)
 
     def _pour(self, target: Path) -> None:
-        """Write the contents into what is there."""
+        """Write the contents into the existing target."""
         with _opened(target) as into, self.path.open("rb") as contents:
             while piece := contents.read(1 << 20):
                 into.write(piece)
 
 
 def _create(parent: Path, mode: int = 0o600, *, folder: bool = False) -> tuple[Path, int]:
-    """A new file or folder, open and locked; new files get the rights that the system gives them.
+    """A new file or folder, open and locked, with the system's default permissions.
 
-    Until it is locked another run may take it for abandoned, and remove it: then it is made once more.
+    Before it is locked another run may consider it abandoned and remove it: then it is created again.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     while True:
@@ -199,20 +199,20 @@ def _create(parent: Path, mode: int = 0o600, *, folder: bool = False) -> tuple[P
 
 
 def _is_lost(handle: int) -> bool:
-    """Lock something new; whether another run took it for abandoned before, and removes it or has done so."""
+    """Lock a new file or folder; returns whether another run considers it abandoned, and removes or removed it."""
     if _lock is None:
         return False
     try:
         _lock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # there are no locks on this file system
+    except OSError:  # this file system has no locks
         return False
     return not os.fstat(handle).st_nlink
 
 
 def _opened(path: Path) -> IO[bytes]:
-    """Something that exists, open for writing; a pipe gets some time to find its reader."""
+    """Open an existing target for writing; waits some time for the reader of a pipe."""
     if not stat.S_ISFIFO(os.stat(path).st_mode):
         return path.open("wb")
     until = time.monotonic() + _READER_SECONDS
@@ -230,7 +230,7 @@ def _opened(path: Path) -> IO[bytes]:
 
 @contextmanager
 def written(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A file that has its name when the block is left, and is as it was before when the block raises.
+    """A file that gets its name when the block ends; if the block raises, the old file is unchanged.
 
     Raises:
         ModelError: it cannot be written.
@@ -241,7 +241,7 @@ def written(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a text, whole or not at all.
+    """Write a text file atomically.
 
     Raises:
         ModelError: it cannot be written.
@@ -252,10 +252,10 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[bool]:
-    """Give several files of a folder their names while no other run of graphopt does; False where that cannot be.
+    """Lock a folder against other runs of graphopt while several of its files are renamed; False if that fails.
 
-    A folder of `scratch` belongs to the run that made it, which holds the lock on it for as long as it lives: there its
-    children would wait for their parent.
+    A folder of `scratch` is not locked: the run that created it holds its lock, and children would wait for their
+    parent.
     """
     if _lock is None or is_temporary(folder.name):
         yield True
@@ -270,17 +270,17 @@ def alone(folder: Path) -> Iterator[bool]:
         os.close(handle)
 
 
-# -- folders for a while, and what killed runs leave
+# -- temporary folders, and leftovers of killed runs
 
 
 @contextmanager
 def scratch(beside: Path | None = None) -> Iterator[Path]:
-    """A folder that goes when the block is left.
+    """A temporary folder that is removed when the block ends.
 
     Args:
-        beside: where to make it; where the system keeps such folders when None.
+        beside: the folder to create it in; the system's folder for temporary files if None.
     """
-    import shutil  # before the block: one that is left when Python ends can import nothing any more
+    import shutil  # before the block: nothing can be imported when the block ends at Python's exit
 
     parent = _usual_folder() if beside is None else beside
     clear(parent)
@@ -293,21 +293,21 @@ def scratch(beside: Path | None = None) -> Iterator[Path]:
 
 
 def _usual_folder() -> Path:
-    """Where the system keeps what is there for a while."""
-    import tempfile  # with it the readers of archives, which a run from file to file has no use for
+    """The system's folder for temporary files."""
+    import tempfile  # it imports readers of archives, which most runs do not need
 
     return Path(tempfile.gettempdir())
 
 
 def _remove_tree(path: Path) -> None:
-    """Remove a folder with all that can be removed of it."""
+    """Remove a folder, as far as possible."""
     import shutil  # see above
 
     shutil.rmtree(path, ignore_errors=True)
 
 
 def remove(path: Path) -> None:
-    """Remove whatever has a name, a link or a folder included; nothing may."""
+    """Remove a file, link or folder, if it exists."""
     if path.is_dir() and not path.is_symlink():
         _remove_tree(path)
     else:
@@ -316,7 +316,7 @@ def remove(path: Path) -> None:
 
 @lru_cache(maxsize=64)
 def clear(folder: Path) -> None:
-    """Remove what killed runs of this user left in a folder; done once a process."""
+    """Remove leftovers of this user's killed runs in a folder; done once per process."""
     if _lock is None:
         return
     with suppress(OSError), os.scandir(folder) as entries:
@@ -341,7 +341,7 @@ def _remove_abandoned(path: Path) -> None:
 
 
 def _is_held(handle: int) -> bool:
-    """Take the lock on something open; False when somebody has it, or there are no locks here."""
+    """Lock an open file or folder; False if it is already locked, or the system has no locks."""
     if _lock is None:
         return False
     try:

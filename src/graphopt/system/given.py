@@ -1,4 +1,4 @@
-"""What a caller gives as names and numbers: one or several where several may be, refused where it is something else."""
+"""Checks of names and numbers that a caller gives, one or several of them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from graphopt.errors import UsageError
 Name = TypeVar("Name", bound=str | int | PathLike[str])
 
 MOST_THREADS = 1024
-"""More than any machine runs at once; a session of the runtime makes as many as it is told to."""
+"""More than any machine can run at once; a session of the runtime would start any number."""
 
 
 def several(what: str, given: Name | Iterable[Name]) -> tuple[Name, ...]:
-    """A text, a number or a path by itself is a list of one.
+    """An argument as a tuple; a single text, number or path becomes a tuple of one.
 
     Args:
         what: the argument's name.
-        given: one, or several.
+        given: one value, or several.
 
     Raises:
         UsageError: it is neither.
@@ -34,15 +34,15 @@ def several(what: str, given: Name | Iterable[Name]) -> tuple[Name, ...]:
 
 
 def check_numbers(least: float = 0, *, whole: bool = False, **given: object) -> None:
-    """Refuse what is no number, or too small a one; None stands for a default.
+    """Refuse arguments that are not numbers, or too small; None stands for a default.
 
     Args:
-        least: the least that each may be.
-        whole: whether each has to be whole.
+        least: the lower bound of each.
+        whole: whether each must be an integer.
         **given: the arguments, by name.
 
     Raises:
-        UsageError: one of them is not.
+        UsageError: an argument is not such a number.
     """
     kind = Integral if whole else Real
     for name, value in given.items():
@@ -58,7 +58,7 @@ def check_threads(*counts: object) -> None:
         *counts: the numbers.
 
     Raises:
-        UsageError: there are none, or one of them is not.
+        UsageError: no number is given, or one is not a possible number of threads.
     """
     if not counts:
         raise UsageError("threads: one or more counts expected, found none")
@@ -69,21 +69,21 @@ def check_threads(*counts: object) -> None:
 
 
 def check_text(what: str, given: str) -> None:
-    """Refuse a name that is not UTF-8, where it is kept as text.
+    """Refuse a name that is not UTF-8, if it is stored as text.
 
     Args:
-        what: what it is.
-        given: the name, as Python decodes those of files and of the command line.
+        what: the kind of name, for the message.
+        given: the name, as Python decodes names of files and the command line.
 
     Raises:
-        UsageError: it is not.
+        UsageError: it is not UTF-8.
     """
     if not is_text(given):
         raise UsageError(f"{what} {given!r}: a name in UTF-8 expected, as it is kept as text")
 
 
 def is_text(name: str) -> bool:
-    """Whether a name is UTF-8: as Python decodes those of files, it may hold any bytes."""
+    """Whether a name is UTF-8: names of files may contain any bytes, which Python decodes as surrogates."""
     try:
         name.encode()
     except UnicodeEncodeError:

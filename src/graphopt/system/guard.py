@@ -1,11 +1,11 @@
-"""Between graphopt and a process that it starts, as a script: `python -I -S guard.py CHANNEL FILE_LIMIT COMMAND…`.
+"""A guard process between graphopt and a child, run as `python -I -S guard.py CHANNEL FILE_LIMIT COMMAND…`.
 
-Whatever the process starts ends with it, and all of them end with graphopt, however that ends: the channel, a socket,
-closes when graphopt closes it, dies or is killed. On Linux nothing gets away, since orphans become children of the
-guard, those in sessions of their own included. Elsewhere a process that leaves the session is found by its
+All descendants of the child end with it, and all of them end with graphopt, however that ends: the channel, a socket,
+closes when graphopt closes it, dies or is killed. On Linux no process escapes, since orphans become children of the
+guard, even those in sessions of their own. Elsewhere a process that leaves the session is found by its
 environment (`graphopt.system.processes`).
 
-The guard stays small: no package is imported, and it holds neither the input nor the output of the process open.
+The guard stays small: it imports no package, and keeps neither input nor output of the child open.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def main(channel: int, file_limit: int, command: list[str]) -> None:
-    """Run the command; write its exit code to the channel once nothing of it is left."""
+    """Run the command; write its exit code to the channel once all its processes have ended."""
     graphopt = os.getppid()
     prctl = _prctl()
     prctl(_SUBREAPER, 1)
@@ -55,7 +55,7 @@ def main(channel: int, file_limit: int, command: list[str]) -> None:
 
 
 def _prctl() -> Any:
-    """Linux's function of that name; elsewhere one that does nothing."""
+    """The Linux function `prctl`; on other systems a function that does nothing."""
     if sys.platform != "linux":
         return lambda *_: None
     import ctypes
@@ -65,7 +65,7 @@ def _prctl() -> Any:
 
 
 def _become(command: list[str], file_limit: int) -> None:
-    """In the forked process: take the limits on and run the command; does not return."""
+    """In the forked process: set the limits and run the command; does not return."""
     try:
         import resource
 
@@ -76,7 +76,7 @@ def _become(command: list[str], file_limit: int) -> None:
         if file_limit >= 0:
             resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
         with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
-            score.write("1000")  # where the machine runs out of memory after all, this is what to end
+            score.write("1000")  # if the machine runs out of memory, this process is killed first
         os.execvp(command[0], command)
     except BaseException as error:
         os.write(2, f"cannot start {command[0]}: {error}\n".encode())
@@ -87,7 +87,7 @@ def _become(command: list[str], file_limit: int) -> None:
 def _ended(process: int) -> int | None:
     """The exit code of the process, negative for the signal that ended or stopped it; None while it runs.
 
-    Nobody would ever wake a process up that stopped itself, so that counts as an end.
+    A process that stopped itself would never be continued, so that counts as an end.
     """
     with suppress(ChildProcessError):
         while True:
@@ -100,7 +100,7 @@ def _ended(process: int) -> int | None:
 
 
 def _sweep(process: int) -> None:
-    """Kill everything that came from the process, over and over until nothing is left."""
+    """Kill all descendants of the process, repeatedly until none is left."""
     until = time.monotonic() + _SWEEP_SECONDS
     while time.monotonic() < until:
         with suppress(OSError):
@@ -117,7 +117,7 @@ def _sweep(process: int) -> None:
 
 
 def _descendants() -> Iterator[int]:
-    """Every process below this one, where the system lists them in `/proc`."""
+    """Every descendant of this process, if the system lists processes in `/proc`."""
     children: dict[int, list[int]] = {}
     with suppress(OSError):
         for name in filter(str.isdecimal, os.listdir("/proc")):

@@ -1,4 +1,4 @@
-"""Locks on files, which end with whoever holds them."""
+"""Locks on files, which end with the process that holds them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # no such locks on this system: everybody gets what they ask for
+except ImportError:  # no such locks on this system: every request succeeds
     fcntl = None  # type: ignore[assignment]  # a module otherwise
 
 AVAILABLE = fcntl is not None
-"""Whether this system has them."""
+"""Whether this system has such locks."""
 
 
 def try_lock(path: Path, held: ExitStack) -> bool:
-    """Take the lock on a file, which is made if it is not there, for as long as the stack is open.
+    """Lock a file, which is created if necessary, until the stack is closed.
 
     Returns:
-        Whether it was free.
+        Whether the lock was free.
     """
     file = path.open("a")
     if fcntl is not None:

@@ -1,4 +1,4 @@
-"""The machine: the present one, and those that a layout can be written for."""
+"""This machine, and the targets that a layout can be written for."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 METADATA_KEY = "graphopt.target"
-"""Where a model written for one target says so in its `metadata_props`."""
+"""The key in `metadata_props` of the target that a model is written for."""
 
 BLOCKS = (4, 8, 16)
-"""Channels per block that layouts are written with."""
+"""Possible channels per block."""
 
 _BLOCKS = {"sse2": (8,), "avx": (8,), "avx2": (8,), "avx512": (16,), "neon": (16, 8, 4), "lsx": (8,)}
-"""Channels per block of ONNX Runtime's NCHWc kernels, by instruction set; the usual number first."""
+"""Channels per block of ONNX Runtime's NCHWc kernels, by instruction set; the most common number first."""
 
 _X86 = ("sse2", "avx", "avx2", "avx512")
 """The instruction sets of x86 processors."""
 
 _CORES = {"avx512": ("zen4", "zen5", "xeon")}
-"""Cores of one instruction set whose speeds differ."""
+"""Cores with the same instruction set but different speeds."""
 
 _ZEN5 = 26
-"""The family of AMD's first cores with whole registers of 512 bits."""
+"""The CPU family of AMD's first cores with full 512-bit data paths."""
 
 _SHARING = 8
-"""At least so many cores share the last cache of a server, whatever a virtual machine has of them."""
+"""The least number of cores that share the last-level cache of a server, even if a virtual machine has fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Target:
 
     Attributes:
         name: instruction set.
-        block: channels per block, one of `BLOCKS`; 1 where there are no blocked kernels.
-        core: whose speed is reckoned with among cores of this instruction set, where that is known; what is written
+        block: channels per block, one of `BLOCKS`; 1 if there are no blocked kernels.
+        core: the core, among those with this instruction set, whose speed the cost model assumes, if known; the model
             runs on all of them.
     """
 
@@ -63,7 +63,7 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """A target from its name: `host`, an instruction set, `avx512-zen5` for that of a core, or what `str` gives.
+        """A target from its name: `host`, an instruction set, one with a core as in `avx512-zen5`, or `str(target)`.
 
         Raises:
             UsageError: the name is not known.
@@ -81,7 +81,7 @@ class Target:
 
 @lru_cache(maxsize=1)
 def host() -> Target:
-    """The present machine, as the processor's flags tell."""
+    """This machine, from the processor's flags."""
     machine = _architecture().lower()
     if machine in ("aarch64", "arm64"):
         return Target("neon", _BLOCKS["neon"][0])
@@ -98,12 +98,12 @@ def host() -> Target:
 
 
 def _architecture() -> str:
-    """What kind of processor it is; where the system says so itself, what reads it elsewhere is not even imported."""
+    """The processor architecture; from `os.uname` if available, so that `platform` is not even imported."""
     return os.uname().machine if hasattr(os, "uname") else platform.machine()
 
 
 def _core(stated: Mapping[str, str]) -> str:
-    """Which of `_CORES` a processor with AVX512 has."""
+    """The core, one of `_CORES`, of a processor with AVX512; "" if it is another."""
     maker, family = stated.get("vendor_id"), stated.get("cpu family", "")
     if maker == "AuthenticAMD" and family.isdecimal():
         return "zen5" if int(family) >= _ZEN5 else "zen4"
@@ -111,24 +111,24 @@ def _core(stated: Mapping[str, str]) -> str:
 
 
 def has_vnni() -> bool:
-    """Whether the present x86 machine adds products of bytes in 32 bits; False where the system does not say."""
+    """Whether this x86 machine accumulates 8-bit products in 32 bits (VNNI); False if the system does not tell."""
     return "vnni" in _stated().get("flags", "")
 
 
 def runs_here(model: ModelProto) -> bool:
-    """Whether a model has no blocks, or such as this machine's kernels take."""
+    """Whether a model is not blocked, or has the block size of this machine's kernels."""
     written_for = next((entry.value for entry in model.metadata_props if entry.key == METADATA_KEY), "")
     return not written_for or Target.parse(written_for).block == host().block
 
 
 def processor() -> str:
-    """The name of the processor, as the system states it."""
+    """The name of the processor, from the system."""
     return _stated().get("model name") or platform.processor() or platform.machine()
 
 
 @lru_cache(maxsize=1)
 def _stated() -> dict[str, str]:
-    """What the system states of the first core."""
+    """The entries of `/proc/cpuinfo` for the first core."""
     try:
         first = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0]
     except OSError:
@@ -138,7 +138,7 @@ def _stated() -> dict[str, str]:
 
 
 def cache_bytes(root: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int | None:
-    """Bytes of cache that one core can count on: its second one, and its part of the last; None where unknown."""
+    """Bytes of cache available to one core: its L2, and its share of L3; None if unknown."""
     own: dict[int, float] = {}
     try:
         for place in sorted(root.glob("index*")):
@@ -156,13 +156,13 @@ def cache_bytes(root: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int 
 
 
 def _listed(text: str) -> list[int]:
-    """The numbers of a list like `0-3,8`."""
+    """The numbers in a list such as `0-3,8`."""
     spans = (part.partition("-") for part in text.strip().split(","))
     return [at for first, _, last in spans for at in range(int(first), int(last or first) + 1)]
 
 
 def _probe() -> Target:
-    """Ask ONNX Runtime itself: the channels that ReorderInput pads four channels up to."""
+    """The block size of ONNX Runtime itself: the number of channels to which ReorderInput pads four channels."""
     import numpy as np
     import onnx
     from onnx import TensorProto

@@ -1,8 +1,8 @@
-"""Processes: where things are done that may crash, hang, eat memory, fill a disk or never end.
+"""Child processes for work that may crash, hang, exhaust memory or disk, or never end.
 
-Audits, comparisons and other optimizers work in children. A child is a function in a process of its own, under limits,
-which answers in lines of JSON. Whatever goes wrong in it is an `Ending` in words, and nothing that it started outlives
-it, or this process (`graphopt.system.guard`).
+Audits, comparisons and other optimizers run in children. A child is a function in a process of its own, under limits,
+which answers in lines of JSON. Any failure becomes an `Ending` in words, and no process that the child started outlives
+the child, or this process (`graphopt.system.guard`).
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ _TAIL = 1 << 13
 _LONGEST_LINE = 300
 _NOISE = ("warning", "note:", "  ")
 _MARK = "GRAPHOPT_CHILD"
-_ALL_FOUND = sys.platform == "linux"  # elsewhere orphans may get away from the guard
+_ALL_FOUND = sys.platform == "linux"  # elsewhere orphans may escape the guard
 _GUARD = Path(__file__).with_name("guard.py")
 
 
 @lru_cache(maxsize=1)
 def memory_for_a_child() -> int:
-    """Bytes that a process may hold where nothing else is said.
+    """The default memory limit of a process in bytes.
 
-    Half of what this machine or its container has, so that a runaway process is stopped before anything else is.
+    Half the memory of this machine or its container, so that a runaway process is stopped before any other.
     """
     psutil = require("psutil")
 
@@ -64,13 +64,13 @@ def memory_for_a_child() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a process and all that it starts may take; None for no limit.
+    """Limits for a process and all its descendants together; None for no limit.
 
     Attributes:
         seconds: time.
         memory: bytes of resident memory; by default half of what there is. (The runtime reserves far more address
             space than it uses.)
-        disk: bytes of one file, and of all files where it is to write.
+        disk: bytes of each file, and of all files together in its folders.
     """
 
     seconds: float | None = None
@@ -83,15 +83,15 @@ NO_LIMITS = Limits(None, None, None)
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a child came to its end.
+    """How a child ended.
 
     Attributes:
-        cause: its function `returned`, its process `died`, or it was stopped: for its time, memory or disk, or because
-            what it answered was garbage.
+        cause: its function `returned`, its process `died`, or it was stopped: for time, memory or disk, or because its
+            answer was garbage.
         how: in words: `SIGSEGV`, `exit code 3`, `stopped after 2 s`, …
-        crashed: whether a signal ended the process, unasked.
-        last: the last line of its standard error that is no warning: where native code says why it gave up.
-        peak: most resident bytes seen, 0 where nobody looked.
+        crashed: whether a signal other than ours ended the process.
+        last: the last line of its standard error that is not a warning: native code states errors there.
+        peak: the largest resident bytes measured, 0 if they were not measured.
     """
 
     cause: Cause
@@ -102,7 +102,7 @@ class Ending:
 
     @property
     def with_last(self) -> str:
-        """How it ended, and for a process that died its last words."""
+        """How it ended, and for a process that died its last line."""
         return f"{self.how}: {self.last}" if self.cause == "died" and self.last else self.how
 
     def __str__(self) -> str:
@@ -112,7 +112,7 @@ class Ending:
 
 
 class ChildError(GraphoptError):
-    """A child process that gave no result; the message says how it ended.
+    """A child process gave no result; the message states how it ended.
 
     Attributes:
         status: `crashed`, `timeout`, `memory`, or `failed` for everything else.
@@ -124,16 +124,16 @@ class ChildError(GraphoptError):
 
 
 class Child:
-    """A function in a process of its own; used in a `with` statement, with which the process ends.
+    """A function in a process of its own; used in a `with` statement, at whose end the process ends.
 
     Args:
         function: a module-level function; arguments and result must be picklable. It calls `tell` from
-            `graphopt.system.child`, and may go through `requests`.
+            `graphopt.system.child`, and may iterate over `requests`.
         *args: its arguments.
-        limits: what it may take.
+        limits: its limits.
         places: folders whose files count for the limit on disk, besides the child's own.
-        foreign: whether somebody else's code runs there, whose temporary files are to go with it, and whose warnings
-            nobody wants to read.
+        foreign: whether third-party code runs there; its temporary files are then removed with the child, and its
+            warnings suppressed.
     """
 
     def __init__(
@@ -167,27 +167,27 @@ class Child:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # -- what it is asked, and what it tells
+    # -- requests and messages
 
     def restrict(self, limits: Limits) -> None:
-        """Set new limits; time counts from now."""
+        """Set new limits; time starts now."""
         self._limits = limits
         self._deadline = math.inf if limits.seconds is None else time.monotonic() + limits.seconds
 
     def ask(self, **request: Any) -> dict[str, Any] | None:
-        """Hand a request to the function; what it tells next, None when it ended instead."""
+        """Send a request to the function; returns its next message, None if it ended instead."""
         with contextlib.suppress(OSError, ValueError):
             self._process.stdin.write(json.dumps(request) + "\n")  # type: ignore[union-attr]  # it is a pipe
             self._process.stdin.flush()  # type: ignore[union-attr]  # it is a pipe
         return self.hear()
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """What the function tells, until it returned or its process ended; `ending` says then how."""
+        """The function's messages, until it returns or its process ends; `ending` then states how."""
         while (message := self.hear()) is not None:
             yield message
 
     def hear(self) -> dict[str, Any] | None:
-        """What the function tells next; None when it returned or its process ended, which `ending` says."""
+        """The function's next message; None if it returned or its process ended, as `ending` states."""
         if self.ending is not None:
             return None
         line = self._next()
@@ -205,10 +205,10 @@ class Child:
         return message
 
     def result(self) -> Any:
-        """What the function returned.
+        """The function's result.
 
         Raises:
-            GraphoptError: the function raised one.
+            GraphoptError: the function raised it.
             ChildError: it gave no result.
         """
         while self.hear() is not None:
@@ -248,7 +248,7 @@ class Child:
                 theirs.close()
 
     def _read(self) -> None:
-        """Pass on lines until there are no more, then None; a line without end is cut, which makes it garbage."""
+        """Queue lines until there are no more, then None; a line that is too long is cut, and becomes garbage."""
         line: str | None = ""
         while line is not None:
             try:
@@ -267,7 +267,7 @@ class Child:
                 del self._tail[:-_TAIL]
 
     def _next(self) -> str | None:
-        """The next line; None when the process ended or was stopped, and `ending` is set."""
+        """The next line; None if the process ended or was stopped, and `ending` is set."""
         watched = self._limits.memory is not None or self._limits.disk is not None
         while True:
             self._check_limits()
@@ -283,14 +283,14 @@ class Child:
             try:
                 line = self._answers.get(timeout=max(wait, 0.0))
             except queue.Empty:
-                self._silent = gone  # the guard was killed, and what got away holds the output open
+                self._silent = gone  # the guard was killed, and an escaped process keeps the output open
                 continue
             if line is not None:
                 return line.rstrip("\n")
             self._silent = True
 
     def _check_limits(self) -> None:
-        """End the process if it went over one."""
+        """End the process if it exceeded a limit."""
         now = time.monotonic()
         if now >= self._deadline:
             self._end("timeout", f"stopped after {self._limits.seconds:g} s")
@@ -305,7 +305,7 @@ class Child:
                 self._end("disk", f"stopped: over the disk limit of {self._limits.disk / 2**20:.0f} MiB")
 
     def _resident(self) -> int:
-        """Resident bytes of everything that belongs to this child."""
+        """Resident bytes of all processes of this child."""
         psutil = require("psutil")
 
         total = 0
@@ -317,13 +317,13 @@ class Child:
         return total
 
     def _end(self, cause: Cause, how: str) -> None:
-        """End the process if it has not ended, and note how it came to that."""
+        """End the process if it has not ended, and record how it ended."""
         code = self._kill()
         crashed = cause == "died" and code < 0
         self.ending = Ending(cause, how or _how(code), crashed, last_line(bytes(self._tail)), self._peak)
 
     def stop(self) -> None:
-        """Kill the process and whatever it started, from any thread; who waits for it hears that it died."""
+        """Kill the process and its descendants, from any thread; a thread that waits for it learns that it died."""
         if self._channel is not None:
             with contextlib.suppress(OSError):
                 self._channel.shutdown(socket.SHUT_WR)
@@ -331,7 +331,7 @@ class Child:
             _kill_tree(self._process.pid)
 
     def _kill(self) -> int:
-        """Stop it and wait until nothing is left of it; its exit code."""
+        """Stop the process and wait until all its descendants have ended; returns its exit code."""
         self.stop()
         try:
             code = self._process.wait(_END_SECONDS)
@@ -347,7 +347,7 @@ class Child:
         return int(told) if told else code
 
     def close(self) -> None:
-        """End the process, whatever it started, and remove what it left."""
+        """End the process and its descendants, and remove its files."""
         try:
             if self.ending is None:
                 self._end("died", "ended by its caller")
@@ -357,7 +357,7 @@ class Child:
             for thread in self._threads:
                 thread.join(_IDLE_SECONDS)
             for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-                # What still has the other end of a pipe open would let us wait for it.
+                # Closing would block while another process keeps the other end of the pipe open.
                 with contextlib.suppress(OSError, ValueError):
                     if not any(thread.is_alive() for thread in self._threads):
                         stream.close()  # type: ignore[union-attr]  # it is a pipe
@@ -373,13 +373,13 @@ def call(
     Args:
         function: a function that can be imported; arguments and result must be picklable.
         *args: its arguments.
-        limits: what it may take.
-        heard: gets what the function tells.
-        among: holds the child while it runs, so that another thread can stop it.
+        limits: its limits.
+        heard: called with each message of the function.
+        among: contains the child while it runs, so that another thread can stop it.
 
     Raises:
-        GraphoptError: the function raised one.
-        ChildError: it raised something else, crashed, or went over a limit.
+        GraphoptError: the function raised it.
+        ChildError: it raised something else, crashed, or exceeded a limit.
     """
     with Child(function, *args, limits=limits) as child:
         if among is not None:
@@ -402,7 +402,7 @@ def last_line(text: bytes) -> str:
 
 
 def _environment(own: Path | None) -> dict[str, str]:
-    """The environment in which a child finds this very package, and puts temporary files where it is told to."""
+    """Environment variables of a child: it imports this package, and puts temporary files into `own` if given."""
     root = str(Path(__file__).resolve().parents[2])
     paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
     private = {} if own is None else {**dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(own)), "PYTHONWARNINGS": "ignore"}
@@ -419,7 +419,7 @@ def _how(code: int) -> str:
 
 
 def _size(folder: Path) -> int:
-    """Bytes on disk of the files in a folder and below."""
+    """Bytes on disk of all files below a folder."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:
@@ -440,7 +440,7 @@ def _kill_tree(pid: int) -> None:
 
 
 def _kill_marked(mark: str) -> None:
-    """Kill what left its family: whoever has a child's mark in its environment."""
+    """Kill escaped descendants: processes with a child's mark in their environment."""
     psutil = require("psutil")
 
     killed = []

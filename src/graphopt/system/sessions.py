@@ -1,4 +1,4 @@
-"""Sessions of ONNX Runtime: quiet, on the CPU, sequential, and otherwise as each caller says."""
+"""Sessions of ONNX Runtime: quiet, on the CPU, sequential, with other settings by the caller."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ LEVELS = {
     "none": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED",
     "layout": "ORT_ENABLE_LAYOUT", "all": "ORT_ENABLE_ALL",
 }  # fmt: skip
-"""The runtime's levels of optimization, as graphopt and the runtime call them."""
+"""The runtime's optimization levels: graphopt's names and the runtime's."""
 
 LIBRARIES = "GRAPHOPT_CUSTOM_OPS"
 """The environment variable that names libraries of custom operators, for every session in every process."""
 
 ALONE = {"session.force_spinning_stop": "1"}
-"""For sessions that take turns: the threads of one that has just run must not spin on the core of the next."""
+"""For sessions that run in turn: threads of the last session must not spin on the cores of the next."""
 
 _KERNEL = "_kernel_time"
 _EXTERNAL_FILE = "session.optimized_model_external_initializers_file_name"
@@ -33,20 +33,20 @@ def open_session(
     model: Any, *, level: str = "none", threads: int = 1, config: Mapping[str, str] | None = None,
     profile: Path | None = None, save_as: str | Path | None = None, disabled: Sequence[str] = (), verbose: bool = False,
 ) -> Any:  # fmt: skip
-    """A session.
+    """Create a session.
 
     Args:
         model: a path, serialized bytes or a proto.
         level: one of `LEVELS`; nothing is optimized by default.
-        threads: that work on one operator. Operators run one after the other.
+        threads: number of threads per operator. Operators run one after the other.
         config: session configuration entries.
-        profile: where to write a profile, without its suffix; see `kernel_events`.
-        save_as: where to write the model as it runs.
-        disabled: optimizers to leave out.
+        profile: path of a profile to write, without its suffix; see `kernel_events`.
+        save_as: path for writing the optimized model.
+        disabled: optimizers to disable.
         verbose: log everything to standard error, instead of nothing.
 
     Raises:
-        Exception: of whatever kind the runtime raises; they share no base class.
+        Exception: an exception of the runtime; these share no base class.
     """
     ort = require("onnxruntime")
 
@@ -54,7 +54,7 @@ def open_session(
     for library in filter(None, os.environ.get(LIBRARIES, "").split(os.pathsep)):
         try:
             options.register_custom_ops_library(library)
-        except Exception as error:  # of the runtime's many kinds
+        except Exception as error:  # the runtime's exceptions share no base class
             raise UsageError(f"{LIBRARIES}: {library} cannot be loaded: {error}") from None
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[level])
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
@@ -76,17 +76,17 @@ def open_session(
 
 
 def weights_beside(name: str) -> dict[str, str]:
-    """Configuration with which what `save_as` writes has its weights in a file of this name beside it.
+    """Configuration entries that put the weights of the model at `save_as` into a file of this name next to it.
 
-    Otherwise weights that are in files stay references to these, which are beside the original.
+    Otherwise external weights stay references to files next to the original.
     """
     return {_EXTERNAL_FILE: name, _EXTERNAL_MINIMUM: _EXTERNAL_FROM}
 
 
 def kernel_events(session: Any) -> list[dict[str, Any]]:
-    """What the profile of a session says of kernels: an event for each run of a node, `name` the node's, `dur` in us.
+    """The kernel events in a session's profile: one for each run of a node, with its `name`, and `dur` in us.
 
-    The profile ends with it.
+    This ends the profile.
     """
     events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
     found = [event for event in events if event.get("cat") == "Node" and event["name"].endswith(_KERNEL)]

@@ -1,12 +1,12 @@
-"""What was measured on a machine for passes that choose by cost: kept in the user's configuration, one file a target.
+"""Measured figures of a machine for passes with a cost model: in the user's configuration folder, one file per target.
 
 `graphopt tune` writes these files, passes read them. A file names the processor and the runtime it was measured with
 and holds the figures of each pass under the pass's name; a pass without figures uses its built-in ones. The environment
-variable `GRAPHOPT_TUNED` names another folder, or is `off` for built-in figures only, so that a result can be repeated
-on another machine.
+variable `GRAPHOPT_TUNED` names another folder, or is `off` for built-in figures only, so that a result can be
+reproduced on another machine.
 
-Beside them are files of the processor's name, which a short calibration writes at first use: what `graphopt tune`
-measured goes before them. Each is plain JSON, to be copied to other machines of the kind.
+Other files there, named after the processor, are written by a short calibration at first use; figures of `graphopt
+tune` take precedence. All files are plain JSON, and can be copied to other machines of the same kind.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FORMAT = 1
 
 
 def folder() -> Path | None:
-    """Where tables are kept; None where they are switched off."""
+    """The folder of all figures; None if they are switched off."""
     stated = os.environ.get(VARIABLE)
     if stated == "off":
         return None
@@ -42,7 +42,7 @@ def folder() -> Path | None:
 
 
 def _configuration() -> Path:
-    """Where this user's programs keep what they were told or found out."""
+    """The user's configuration folder."""
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     if sys.platform == "darwin":
@@ -51,19 +51,19 @@ def _configuration() -> Path:
 
 
 def place(target: Target) -> Path | None:
-    """The file of a target's figures; None where they are switched off."""
+    """The file of a target's figures; None if they are switched off."""
     root = folder()
     return root / f"{target.name}-nchwc{target.block}.json" if root is not None else None
 
 
 def is_host(target: Target) -> bool:
-    """Whether a target is this machine with its own cores, not only one whose models run here."""
+    """Whether a target is this machine including its core, not only a target whose models run here."""
     here = host()
     return target == here and target.core == here.core
 
 
 def calibrated_place(target: Target) -> Path | None:
-    """The file of what a short calibration found on this processor; None where tables are switched off."""
+    """The file of a short calibration's figures for this processor; None if figures are switched off."""
     root = folder()
     name = re.sub(r"[^a-z0-9]+", "-", f"{processor()} {target.core}".lower()).strip("-")
     return root / f"calibrated-{name}-{target.name}-nchwc{target.block}.json" if root is not None else None
@@ -72,16 +72,16 @@ def calibrated_place(target: Target) -> Path | None:
 def calibration(
     name: str, target: Target, measure: str, fits: Callable[[dict[str, Any]], bool] = lambda figures: True
 ) -> dict[str, Any] | None:
-    """What a short calibration found for a pass on this machine: measured at first use, and kept from then on.
+    """The figures of a short calibration for a pass on this machine: measured at first use, and then stored.
 
     Args:
         name: the pass.
         target: the machine.
-        measure: where the function is that measures, as `module:function`; it gets the target.
-        fits: whether figures are of the form that the pass works with; kept ones that are not are measured anew.
+        measure: the measuring function, as `module:function`; it is called with the target.
+        fits: whether figures have the form that the pass expects; stored figures that do not are measured anew.
 
     Returns:
-        The figures; None where tables are switched off, none can be kept, the target is not this machine, or there is
+        The figures; None if figures are switched off or cannot be stored, the target is not this machine, or there is
         no runtime to measure with.
     """
     path = calibrated_place(target)
@@ -93,15 +93,15 @@ def calibration(
 
 @lru_cache(maxsize=8)
 def _calibrate(path: Path, name: str, target: Target, measure: str) -> dict[str, Any] | None:
-    """Measure and keep; what cannot be done is not tried twice in a process."""
+    """Measure and store figures; a failure is not retried within a process."""
     if not _can_write(path) or find_spec("onnxruntime") is None:
         return None
     module, _, function = measure.partition(":")
     try:
         measured: dict[str, Any] = getattr(import_module(module), function)(target)
         _write(path, target, {**_read(path, _stamp(path)), name: measured})
-    except Exception as error:  # whatever the runtime or the disk says: the built-in figures stand
-        import logging  # rarely needed, and a first call need not wait for it
+    except Exception as error:  # after any error of the runtime or the disk, the built-in figures apply
+        import logging  # rarely needed, and slow to import
 
         logging.getLogger("graphopt").info("no calibration for %s: %s", name, error)
         return None
@@ -109,7 +109,7 @@ def _calibrate(path: Path, name: str, target: Target, measure: str) -> dict[str,
 
 
 def _can_write(path: Path) -> bool:
-    """Whether a file can be kept there, so that the next process finds it."""
+    """Whether a file can be written there, so that the next process finds it."""
     place = path.parent
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -117,26 +117,26 @@ def _can_write(path: Path) -> bool:
 
 
 def figures(name: str, target: Target) -> dict[str, Any] | None:
-    """What was measured for a pass on machines of a target.
+    """The figures that `graphopt tune` measured for a pass and a target.
 
     Args:
         name: the pass.
         target: the machine.
 
     Returns:
-        The figures as the pass's tuner gave them; None where nothing (readable) was measured.
+        The figures from the pass's tuner; None if there are no readable ones.
     """
     if target.core and not is_host(target):
-        return None  # it was named for its own rates, and what is kept is of the cores here
+        return None  # the core was named for its built-in rates, and stored figures are of this machine's cores
     path = place(target)
     return _read(path, _stamp(path)).get(name) if path is not None else None
 
 
 def keep(name: str, target: Target, measured: dict[str, Any]) -> Path:
-    """Store what was measured for a pass; figures of other passes stay.
+    """Store the measured figures of a pass; figures of other passes stay.
 
     Raises:
-        ModelError: the file cannot be written, or tables are switched off.
+        ModelError: the file cannot be written, or figures are switched off.
     """
     path = place(target)
     if path is None:
@@ -146,7 +146,7 @@ def keep(name: str, target: Target, measured: dict[str, Any]) -> Path:
 
 
 def forget(names: Iterable[str], target: Target) -> None:
-    """Drop what was measured for passes, so that they use their built-in figures again.
+    """Delete the measured figures of passes, so that they use their built-in ones again.
 
     Raises:
         ModelError: the file cannot be written.
@@ -183,9 +183,9 @@ def _stamp(path: Path | None) -> int:
 
 @lru_cache(maxsize=8)
 def _read(path: Path, stamp: int) -> dict[str, dict[str, Any]]:
-    """The figures of each pass in a file; one that is absent, broken or of another version counts as empty.
+    """The figures of each pass in a file; a missing, broken or outdated file counts as empty.
 
-    So do figures that are none: no object, or one whose rates are none.
+    Malformed figures are left out: those that are not an object, or whose rates are not.
     """
     if not stamp:
         return {}
