@@ -1,7 +1,7 @@
-"""The numeric oracle: does a rewritten model still compute what the original computes?
+"""The numeric oracle: does a rewritten model give the same results as the original?
 
-Both models run with every optimization of the runtime switched off, on inputs made to expose errors. Nothing here
-depends on the engine: it takes protos, bytes and files.
+Both models run with all optimizations of the runtime switched off, on inputs made to expose errors. Nothing here
+depends on the rewrite engine: the input is protos, bytes and files.
 """
 
 from __future__ import annotations
@@ -52,29 +52,29 @@ def compare(
     timeout: float | None = None,
     isolate: bool | None = None,
 ) -> Report:
-    """Run two models on the same inputs and report how far their outputs are apart.
+    """Run two models on the same inputs and report how far their outputs differ.
 
     Args:
-        original: The model to be matched: a ModelProto, its bytes, or a path (external data is found beside it).
-        result: The model to be judged.
+        original: The reference model: a ModelProto, its bytes, or a path (external data is found next to it).
+        result: The model to check.
         numerics: `exact` (every bit, NaN positions included; -0.0 is not 0.0), `rounding` (last bits may differ,
             NaN and infinities may not) or `fast` (approximations).
         seed: Seed of the generated inputs.
         sets: Which of `SETS` to generate: `ordinary`, `extreme`, `special` (NaN and infinities), `overrides` (other
-            values for initializers that are inputs too). Default: all that make sense; `fast` leaves `special` out, and
-            a result whose metadata says that negligible weights were set to zero has no infinities in it.
-        inputs: Inputs of the caller's own, one feed or several; generated sets are then run only if `sets` names them.
+            values for initializers that are inputs too). Default: all that apply; `fast` omits `special`, which has no
+            infinities if the result's metadata states that negligible weights were set to zero.
+        inputs: Inputs of the caller, one feed or several; generated sets are then run only if `sets` names them.
         shapes: Shapes of inputs, by name.
-        dims: Sizes for symbolic dimensions, by name; `input[axis]` names one without a name.
-        timeout: Seconds after which the comparison is given up; implies `isolate`.
-        isolate: Run in a subprocess, where a crash of the runtime is reported and not suffered.
+        dims: Sizes for symbolic dimensions, by name; `input[axis]` names a dimension without a name.
+        timeout: Seconds after which the comparison is stopped; implies `isolate`.
+        isolate: Run in a subprocess, so that a crash of the runtime becomes part of the report.
 
     Returns:
-        The report; `report.ok` is True when at least one set was conclusive and every one agreed.
+        The report; `report.ok` is True if at least one set was conclusive and all conclusive ones agreed.
 
     Raises:
         ModelError: A file cannot be read or is not a model.
-        UsageError: An unknown numerics level or input set.
+        UsageError: A numerics level or input set is unknown.
     """
     check_numbers(whole=True, seed=seed)
     check_numbers(timeout=timeout)
@@ -87,7 +87,7 @@ def compare(
 
 
 class CompareSettings(TypedDict, total=False):
-    """What `compare` takes by keyword; it says what each means."""
+    """The keyword arguments of `compare`, which documents them."""
 
     numerics: str | Enum
     seed: int
@@ -100,7 +100,7 @@ class CompareSettings(TypedDict, total=False):
 
 
 def assert_equivalent(original: ModelLike, result: ModelLike, **options: Unpack[CompareSettings]) -> Report:
-    """`compare`, raising `VerificationError` with the summary unless the models were shown to agree."""
+    """Run `compare`, and raise `VerificationError` with the summary unless the models were shown to agree."""
     report = compare(original, result, **options)
     if not report.ok:
         raise VerificationError(report.summary())
@@ -110,16 +110,16 @@ def assert_equivalent(original: ModelLike, result: ModelLike, **options: Unpack[
 def sample_inputs(
     model: ModelLike, *, set_name: str = "ordinary", seed: int = 0, dims: Mapping[str, int] | None = None
 ) -> Feed:
-    """Inputs on which a model runs, for timing it or trying it out.
+    """Inputs on which a model runs, for timing or trying it.
 
     Args:
         model: The model.
         set_name: One of `SETS`.
         seed: Seed of the values.
-        dims: Sizes for symbolic dimensions; the others are chosen by trying.
+        dims: Sizes for symbolic dimensions; the others are chosen by trial.
 
     Raises:
-        ModelError: The model does not load, or it runs on none of the inputs tried.
+        ModelError: The model does not load, or fails on all inputs tried.
     """
     source = Source(model, os.fspath(model) if isinstance(model, (str, os.PathLike)) else "model")
     try:

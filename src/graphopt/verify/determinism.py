@@ -1,4 +1,4 @@
-"""Which outputs of a model depend on random numbers, so that two runs cannot be compared."""
+"""Outputs of a model that depend on random numbers, so that two runs cannot be compared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Functions = Mapping[tuple[str, str, str], onnx.FunctionProto]
 
 
 def random_outputs(model: onnx.ModelProto) -> dict[str, str]:
-    """Output name -> the op that makes it random, for every graph output that is."""
+    """For each random graph output, by name, the operator that makes it random."""
     functions = {(f.domain, f.name, getattr(f, "overload", "")): f for f in model.functions}
     off = {t.name for t in model.graph.initializer if _is_false(t)} - {i.name for i in model.graph.input}
     for node in model.graph.node:
@@ -38,7 +38,7 @@ def _tainted(nodes: Iterable[onnx.NodeProto], functions: Functions, off: set[str
 
 
 def _random_op(node: onnx.NodeProto, functions: Functions, off: set[str], depth: int = 0) -> str | None:
-    """The random op that this node is or contains."""
+    """The random operator that a node is or contains."""
     if node.domain in _STANDARD:
         if node.op_type in _RANDOM:
             return node.op_type
@@ -48,7 +48,7 @@ def _random_op(node: onnx.NodeProto, functions: Functions, off: set[str], depth:
     bodies = [list(a.g.node) for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
     bodies += [list(g.node) for a in node.attribute for g in a.graphs]
     function = functions.get((node.domain, node.op_type, getattr(node, "overload", "")))
-    if function is not None and depth < 50:  # recursion is not legal in ONNX, but a bad model must not hang us
+    if function is not None and depth < 50:  # ONNX forbids recursion, but an invalid model must not hang the check
         bodies.append(list(function.node))
     for body in bodies:
         for inner in body:

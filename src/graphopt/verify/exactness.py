@@ -1,7 +1,7 @@
-"""Which numbers of a model are exact: no evaluation of it rounds them, so none is granted another one.
+"""Exact numbers of a model: no evaluation rounds them, so they get no tolerance.
 
-Whole numbers that a mask, an index or a position is computed with are meant to be what they are. Moved in the last bit,
-a 2 that is rounded down becomes 1, and whatever follows from that would be granted.
+Whole numbers from which a mask, an index or a position is computed must not be perturbed: with a change in the last
+bit a 2 may be floored to 1, and any error that follows would be tolerated.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ _FLOATS = frozenset(
     {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
 )
 MOVING = frozenset({"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
-"""Operators that only move the numbers of their first operand."""
+"""Operators that only move elements of their first operand."""
 _CHOOSING = frozenset({"Concat", "Gather", "Max", "Min", "Pad", "ReduceMax", "ReduceMin", "Slice", "Split", "Tile",
                        "Where"})  # fmt: skip
 _KEEPING = frozenset({"Abs", "Add", "Clip", "CumSum", "Mul", "Neg", "Range", "ReduceSum", "Relu", "Sub"})
-"""Operators that make whole numbers of whole numbers."""
+"""Operators with whole results from whole operands."""
 _ROUNDING = frozenset({"Ceil", "Floor", "OneHot", "Round", "Sign"})
-"""Operators that make whole numbers of any."""
+"""Operators with whole results from any operands."""
 _JUMPING = frozenset(
     {"ArgMax", "ArgMin", "Bernoulli", "Ceil", "DynamicQuantizeLinear", "Equal", "Floor", "Greater", "GreaterOrEqual",
      "GridSample", "Hardmax", "Less", "LessOrEqual", "MaxPool", "MaxRoiPool", "Mod", "Multinomial",
      "NonMaxSuppression", "NonZero", "OneHot", "QuantizeLinear", "Range", "Resize", "RoiAlign", "Round", "Shrink",
      "Sign", "ThresholdedRelu", "TopK", "Unique", "Upsample"}
 )  # fmt: skip
-"""Operators of which a result may be another one altogether when an operand is moved in its last bit."""
+"""Discontinuous operators: a change in the last bit of an operand may change a result completely."""
 _MASKING = frozenset({"Add", "Mul", "Sub"})
-"""Operators that bring the lowest number to where a mask is."""
+"""Operators that apply a mask, whose masked elements may be the lowest number of the type."""
 _NEAR_TOP = 0.9
 _ROOM = 8.0
-"""So many other numbers are between two whole ones, at least."""
+"""Least number of values of the type between two whole numbers."""
 _LONG = 1 << 12
-"""Constants as long as this are weights."""
+"""Constants with at least this many elements are weights."""
 
 
 def is_simple(wide: _Wide, dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Where numbers are whole, or a half more, and so small that the type has many others between them."""
+    """Where numbers are multiples of 1/2, and small enough that the type has many values between whole numbers."""
     return np.asarray((np.abs(wide) <= 1.0 / (_ROOM * limits(dtype).eps)) & (wide * 2.0 == np.rint(wide * 2.0)))
 
 
 def unrounded(graph: onnx.GraphProto, exact: Iterable[str], floats: Iterable[str]) -> tuple[set[str], set[str]]:
-    """The values of a graph that nothing rounds, and those that may hold about the largest number of their type.
+    """The values of a graph that are exact, and those that may contain nearly the largest number of their type.
 
     Args:
         graph: the graph.
-        exact: values that are to count as exact.
-        floats: the floats that its nodes compute; what else they read is not rounded.
+        exact: values that count as exact.
+        floats: the floats that its nodes compute; other operands are not rounded.
     """
     found, largest = set(exact), set()
     overridable = {value.name for value in graph.input}
@@ -76,9 +76,9 @@ def unrounded(graph: onnx.GraphProto, exact: Iterable[str], floats: Iterable[str
 
 
 def read_exactly(graph: onnx.GraphProto, floats: Iterable[str]) -> set[str]:
-    """The inputs whose whole numbers something decides by that nothing has rounded on the way; and all of a body's.
+    """The inputs from which exact operands of discontinuous operators are computed, or that a subgraph reads exactly.
 
-    Whole numbers of the others are as good as any: what is computed with them is rounded, and granted that.
+    Whole numbers of other inputs are not special: results computed from them are rounded, and tolerated.
 
     Args:
         graph: the main graph of a model.
@@ -98,7 +98,7 @@ def read_exactly(graph: onnx.GraphProto, floats: Iterable[str]) -> set[str]:
 
 
 def _may_jump(node: onnx.NodeProto) -> bool:
-    """Whether a node may decide something by its operands; a call or a body may, whatever it does."""
+    """Whether a node may be discontinuous; function calls, other domains and nodes with subgraphs count as such."""
     if node.domain not in ("", "ai.onnx") or any(each.HasField("g") for each in node.attribute):
         return True
     to = next((each.i for each in node.attribute if each.name == "to"), onnx.TensorProto.FLOAT)
@@ -106,7 +106,7 @@ def _may_jump(node: onnx.NodeProto) -> bool:
 
 
 def _stays_exact(node: onnx.NodeProto, rounded: set[str]) -> bool:
-    """Whether what a node computes is exact, given which of its operands are not."""
+    """Whether the results of a node are exact, given its operands that are not."""
     if node.domain not in ("", "ai.onnx") or node.op_type == "Constant":
         return False
     if node.op_type in _ROUNDING:
@@ -115,7 +115,7 @@ def _stays_exact(node: onnx.NodeProto, rounded: set[str]) -> bool:
 
 
 def _constants(graph: onnx.GraphProto) -> Iterator[tuple[str, _Wide, np.dtype[Any]]]:
-    """The float constants that are no weights, as doubles, and of which type they are."""
+    """The float constants that are not weights, by name, as doubles, with their types."""
     for node in graph.node:
         for attribute in node.attribute if node.op_type == "Constant" else ():
             if attribute.type in {onnx.AttributeProto.FLOAT, onnx.AttributeProto.FLOATS}:

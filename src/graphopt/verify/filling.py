@@ -1,4 +1,4 @@
-"""Random numbers in place of weights that are not at hand, so that a model can be run all the same."""
+"""Random numbers in place of weights that are not available, so that a model can still be run."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16,
 
 
 def both_filled(source: Source, result: Model) -> tuple[onnx.ModelProto, onnx.ModelProto]:
-    """A model and what was made of it, with the same numbers in place of the weights that were left unread."""
+    """A model and its optimized result, with the same numbers in place of the weights that were left unread."""
     return filled(Model.load(source, opaque=result.opaque).flush()), filled(result.flush())
 
 
 def filled(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy of a model in which equal references to files became equal numbers.
+    """A copy of a model in which equal references to files are replaced with equal numbers.
 
-    Matrices have about the spread that keeps what flows through them in range; vectors are positive, as variances and
-    scales have to be; small integers of a byte cover their range, and larger ones, which may be indices, are 0 or 1.
+    Matrices have a spread that roughly keeps activations in range; vectors are positive, as variances and scales must
+    be; 8-bit integers cover their range, and wider ones, which may be indices, are 0 or 1.
 
     Args:
         model: the model; it is not changed.
@@ -48,7 +48,7 @@ def _drawn(generator: np.random.Generator, dtype: int, dims: tuple[int, ...]) ->
         numbers = generator.standard_normal(dims, np.float32)
         numbers /= max(math.prod(dims), 1) ** 0.25
         return numbers.astype(kind)
-    if dtype in _FLOATS or kind.kind in "Vc":  # floats of less than two bytes, and complex ones, among them
+    if dtype in _FLOATS or kind.kind in "Vc":  # including floats of less than two bytes, and complex numbers
         return (0.5 + generator.random(dims, np.float32)).astype(kind)
     if kind.itemsize > 1 or kind.kind == "b":
         return generator.integers(0, 2, dims).astype(kind)

@@ -1,8 +1,8 @@
-"""Forms of operators that onnx's evaluator computes otherwise than the standard says, older ones above all.
+"""Forms of operators, mainly of older opsets, that onnx's reference evaluator does not compute as the standard states.
 
-It has one implementation for most operators, that of the newest opset, and takes attributes of older ones without a
-word: broadcasting along `axis`, softmax over all axes from one on, statistics that are not to be learned. A form that
-neither computes rightly, such as what trains, raises `NotImplementedError`: nothing is then said of the model.
+It has one implementation for most operators, that of the newest opset, and silently accepts attributes of older
+opsets: broadcasting along `axis`, softmax over all axes from an axis on, fixed statistics. A form that neither
+computes correctly, such as training, raises `NotImplementedError`: then nothing is concluded about the model.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ _ELEMENTWISE: dict[str, _Compute] = {
     "Mul": np.multiply, "Or": np.logical_or, "Pow": np.power, "Sub": np.subtract, "Xor": np.logical_xor,
 }  # fmt: skip
 _AXIS_FROM_ONE = 13
-"""The opset that softmax is along one axis from."""
+"""The first opset in which softmax is along one axis."""
 _AVERAGE = "AveragePool"
 _INTO = "consumed_inputs"
 _WRITES_NOWHERE = 6
-"""The opset that operators have no such attribute from."""
+"""The first opset in which operators have no such attribute."""
 _NUMPY_BROADCASTS = 7
-"""The opset that operands are broadcast from as NumPy does it."""
+"""The first opset in which operands are broadcast as in NumPy."""
 _SHAPE_IS_OPERAND = 5
-"""The opset that the shape of Reshape is an operand from."""
+"""The first opset in which the shape of Reshape is an operand."""
 _TRAINS_IF_TOLD = 14
-"""The opset that BatchNormalization has an attribute from which says whether it trains."""
+"""The first opset in which an attribute of BatchNormalization states whether it trains."""
 
 
 def corrected(opset: int) -> list[type[OpRun]]:
-    """Implementations that the evaluator is to take in place of its own, for models of a standard opset."""
+    """Implementations that replace the evaluator's own, for models of a standard opset."""
     return [_implementation(op, opset, compute) for op, compute in _of(opset)]
 
 
 def readable(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    """A model of a standard opset as the evaluator reads it rightly.
+    """A model of a standard opset in a form that the evaluator computes correctly.
 
-    It stumbles on operands that results may be written into, and takes padding into averages unless told otherwise.
+    It fails on `consumed_inputs` (in-place operands), and counts padding in averages unless an attribute excludes it.
     """
     if opset >= _NUMPY_BROADCASTS or not any(node.op_type == _AVERAGE or _writes(node) for node in model.graph.node):
         return model
@@ -90,7 +90,7 @@ def _implementation(op: str, opset: int, compute: _Compute) -> type[OpRun]:
 
 
 def _aligned(compute: _Compute) -> _Compute:
-    """An elementwise operator whose second operand lies along the axes from `axis` on: the last ones, if not said."""
+    """An elementwise operator whose second operand is aligned with the axes from `axis` on, by default the last."""
 
     def run(a: Array, b: Array, axis: int | None = None, broadcast: int = 0, **_: Any) -> Array:
         if broadcast and axis is not None:
@@ -102,7 +102,7 @@ def _aligned(compute: _Compute) -> _Compute:
 
 
 def _prelu(x: Array, slope: Array, **_: Any) -> Array:
-    """The slopes are one, or one for each channel."""
+    """Compute PRelu with one slope, or one per channel."""
     slope = slope.reshape(-1, *(1,) * max(x.ndim - 2, 0)) if slope.size > 1 else slope.reshape(())
     return np.where(x > 0, x, x * slope)
 
@@ -123,7 +123,7 @@ def _kept(x: Array, is_test: int = 0, **_: Any) -> Array:
 
 
 def _in_rows(compute: Callable[[Array], Array]) -> _Compute:
-    """An operator that works on rows, which all axes from one on are together."""
+    """An operator on rows, into which all axes from `axis` on are flattened."""
 
     def run(x: Array, axis: int = 1) -> Array:
         if not x.size:
@@ -153,7 +153,7 @@ def _hardmax(rows: Array) -> Array:
 
 
 def _normalized(x: Array, *given: Array, epsilon: float, spatial: int = 1, is_test: int = 1, **_: Any) -> Array:
-    """That it trains is said before opset 14 by further outputs alone, and before 7 by `is_test`."""
+    """Compute BatchNormalization. Before opset 14 only further outputs indicate training, before 7 also `is_test`."""
     if not is_test:
         raise NotImplementedError("BatchNormalization that trains")
     behind = (1,) * (x.ndim - 2) if spatial else ()

@@ -1,4 +1,4 @@
-"""Shapes of a model's values before it is run: for choosing inputs, and for refusing what no machine can hold."""
+"""Inferred shapes of a model's values: for choosing inputs, and for refusing models that exceed the memory."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from graphopt.verify.source import skeleton
 Shapes = dict[str, tuple[int | str | None, ...]]
 
 _LONG = 1 << 16
-"""No shape is a vector as long as this; following the contents of a longer one costs 150 bytes for each element."""
+"""No vector that holds a shape is as long; propagating the data of longer ones costs 150 bytes per element."""
 
 
 def infer(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with its values' types, as far as the standard's inference tells them, and without its weights.
+    """The model with types of its values from the standard's inference, and without its weights.
 
-    Lengths are inferred first; only where all vectors are short are their contents followed, too.
+    Shapes are inferred first; only if all vectors are short is their data propagated, too.
     """
     light = skeleton(model)
     try:
         lengths = onnx.shape_inference.infer_shapes(light)
         return lengths if _has_long(lengths) else onnx.shape_inference.infer_shapes(light, data_prop=True)
-    except Exception:  # inference is a help, not a need: its failures on odd models are theirs
+    except Exception:  # inference is optional: it fails on some unusual models
         return light
 
 
@@ -43,15 +43,15 @@ def shapes_of(light: onnx.ModelProto) -> Shapes:
 
 
 _SURELY_FITS = 1 << 24
-"""Bytes of a value for which there is memory: to ask takes longer than to run a small model."""
+"""Bytes of a value that surely fit into memory: querying the memory takes longer than running a small model."""
 
 
 def too_large(model: onnx.ModelProto, inferred: onnx.ModelProto | None = None) -> str | None:
-    """Why a model cannot run on this machine, from its sizes alone; None when they tell nothing of the kind.
+    """Why a model cannot run on this machine, from its sizes alone; None if they give no reason.
 
     Args:
         model: the model, at least its skeleton.
-        inferred: what inference knows of it, where that is known already.
+        inferred: the result of `infer`, if it is known already.
     """
     for node in model.graph.node:
         stated = next((a.i for a in node.attribute if a.name == "num_outputs" and a.type == a.INT), 0)

@@ -27,15 +27,15 @@ Feed = dict[str, Any]
 
 SETS = ("ordinary", "extreme", "special", "overrides")
 FINITE_SETS = ("ordinary", "extreme", "overrides")
-"""Those without NaN and infinities."""
+"""The input sets without NaN and infinities."""
 AGAIN = "again"
 POLICIES = ("derived", AGAIN, "bits", "ones", "zeros")
-"""What integer inputs hold: what their uses suggest first, drawn twice; then ever more harmless values."""
+"""Policies for integer inputs: values that their uses suggest, drawn twice; then safer and safer values."""
 FLAGS = "flags"
-"""As their uses suggest, and 0 and 1 where these suggest nothing: one of them may be a mask that is computed with.
-Floats are positive: one of them may have a root or a logarithm."""
+"""As their uses suggest, and 0 and 1 for inputs without such uses, which may be masks in arithmetic.
+Floats are positive: some may be operands of a square root or a logarithm."""
 BOLD = "bold"
-"""As their uses suggest, and not always the most harmless: starts of 1, and two of what is counted."""
+"""As their uses suggest, but not always the safest values: start at 1, and count 2."""
 
 _FLAVOURS: dict[str, tuple[Flavour, ...]] = {
     "ordinary": ("ordinary",),
@@ -44,35 +44,35 @@ _FLAVOURS: dict[str, tuple[Flavour, ...]] = {
     "overrides": ("ordinary",),
 }
 _TURNS: dict[Flavour, int] = {"ordinary": 0, "infinite": 1, "nan": 2, "extreme": 3}
-"""Which of the flags are turned over: so that two of them are seen in all of their four combinations."""
+"""Which boolean inputs are flipped, so that two of them occur in all four combinations."""
 _FEW_FLAGS = 8
 _MAX_ELEMENTS = 1 << 26
 _UNKNOWN_RANK_SHAPES: tuple[tuple[int, ...], ...] = ((2, 3), (2, 3, 4, 5), (3,), (2, 3, 4), ())
 _EQUAL_SIZES = (4, 16, 32, 64, 128, 224, 12, 256)
 _ROWS = 2
-"""Up to that rank a batch costs little, and is large once: the first few rows are not all that there are then."""
+"""Up to this rank a batch costs little, and is large once, so that it has more than the first few rows."""
 _USUAL = 2
-"""Elements of a sequence."""
+"""The usual number of elements of a sequence."""
 _LENGTHS = (_USUAL, 3, 1)
-"""Of sequences that are as long every time, a position would be the same one counted from either end."""
+"""Lengths of sequences: with a single length, positions counted from either end could not be told apart."""
 _NO_NEUTRAL = 0.75
-"""In place of a single 0 or 1, to which much can be added, or multiplied with it, and nothing shows."""
+"""Replaces a single 0 or 1, neutral elements that could hide errors of sums and products."""
 
 
 class CannotGenerateError(Exception):
-    """No input can be made for this model; the message says for which input and why."""
+    """An input of the model cannot be generated; the message states which and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputPlan:
-    """Sizes and manners for one feed.
+    """Sizes and policies for one feed.
 
     Attributes:
-        sizes: of the dimensions that are not fixed.
-        policy: what integer inputs hold.
+        sizes: sizes of the dimensions that are not fixed.
+        policy: the policy for integer inputs.
         unknown_rank: the shape of inputs whose rank is unknown.
-        held: how many elements sequences have; 0 where optionals hold nothing.
-        draw: which of many ways to draw numbers and to turn flags over.
+        held: number of elements of sequences; 0 if optionals are empty.
+        draw: a number that varies the random values and the flipped flags.
     """
 
     sizes: dict[str, int]
@@ -88,8 +88,8 @@ class Generator:
 
     Attributes:
         model: The model, at least its skeleton.
-        seed: Same seed, same feeds.
-        fixed: Sizes that the caller wants for named dimensions (or `input[axis]` for unnamed ones).
+        seed: The same seed gives the same feeds.
+        fixed: The caller's sizes for named dimensions (or `input[axis]` for unnamed ones).
         infinite: Whether the special set has a feed with infinities.
     """
 
@@ -117,10 +117,10 @@ class Generator:
         self._may_count = roles.may_count(self.model)
 
     def check_names(self, dims: Iterable[str]) -> None:
-        """See that there are the symbolic dimensions to which somebody gives sizes.
+        """Check that the symbolic dimensions to which the caller gives sizes exist.
 
         Raises:
-            UsageError: there is one less.
+            UsageError: one of them does not.
         """
         free = self._free_dims()
         for name in dims:
@@ -128,7 +128,7 @@ class Generator:
                 raise UsageError(f"no symbolic dimension {name!r}; the inputs have {', '.join(sorted(free)) or 'none'}")
 
     def sets(self) -> tuple[str, ...]:
-        """The input sets that make sense for this model's types."""
+        """The input sets that apply to this model's types."""
         dtypes = [values.numpy_dtype(_innermost(s).dtype) for s in self.specs]
         special = any(d is not None and values.has_special(d) for d in dtypes)
         names = ["ordinary"]
@@ -141,7 +141,7 @@ class Generator:
         return tuple(names)
 
     def plans(self) -> Iterator[InputPlan]:
-        """Sizes and policies to try, the most telling first."""
+        """Sizes and policies to try, the most informative first."""
         ranks = _UNKNOWN_RANK_SHAPES if any(_rankless(s) for s in self.specs) else _UNKNOWN_RANK_SHAPES[:1]
         sizes, held = list(self.size_plans()), self._held()
         often = max(len(sizes), len(held))
@@ -151,14 +151,14 @@ class Generator:
             yield InputPlan(plan, policy, rank)
 
     def _held(self) -> tuple[int, ...]:
-        """What sequences and optionals hold, one plan after the other."""
+        """The number of elements of sequences and optionals, for each plan in turn."""
         kinds = {spec.kind for spec in self.specs} | {spec.element.kind for spec in self.specs if spec.element}
         if "optional" in kinds:
             return (_USUAL, 0, *_LENGTHS[1:])
         return _LENGTHS if "sequence" in kinds else (_USUAL,)
 
     def size_plans(self) -> Iterator[dict[str, int]]:
-        """Distinct sizes for the dimensions that are not fixed; one plan has 1 for each of them."""
+        """Distinct sizes for the dimensions that are not fixed; in one plan all of them are 1."""
         dims = self._free_dims()
         plans: list[dict[str, int]] = []
         for images, rows, space, other in ((2, 2, 32, 5), (1, 1, 1, 1), (3, 9, 64, 8)):
@@ -199,7 +199,7 @@ class Generator:
         return tuple(s for s in self.specs if s.kind == "tensor" and s.dtype == onnx.TensorProto.BOOL)
 
     def _turned(self, plan: InputPlan, turn: int) -> Feed:
-        """The flags that are so few that chance might never show one of their values."""
+        """Boolean inputs with so few elements that random values might never include one of both values."""
         found: Feed = {}
         for number, spec in enumerate(self._flags()):
             shape = self._shape(spec, spec.name, plan)
@@ -209,7 +209,7 @@ class Generator:
         return found
 
     def _signed(self, feed: Feed, turn: int) -> Feed:
-        """Single floats, of which chance might never show one that is positive, or negative."""
+        """Single floats, whose random values might never be positive, or never negative."""
         found: Feed = {}
         for number, spec in enumerate(self.specs):
             held = feed[spec.name]
@@ -241,7 +241,7 @@ class Generator:
             indices = {use.role for use in uses} == {"index"} and suited.size
             return self._told.among(rng, suited, 0, int(suited.max())) if indices else suited
         drawn = values.draw(rng, dtype, shape, flavour)
-        if flavour in ("ordinary", "extreme"):  # the others have their own few that must not be lost
+        if flavour in ("ordinary", "extreme"):  # the other sets have a few special values that must not be replaced
             drawn = self._told.among(rng, drawn)
         if flavour == "extreme" and not self._may_count:
             drawn = values.beyond(rng.spawn(1)[0], drawn)
@@ -267,7 +267,7 @@ class Generator:
         return tuple(d if isinstance(d, int) else plan.sizes.get(d) if d is not None else None for d in dims)
 
     def _free_dims(self) -> dict[str, tuple[int, int]]:
-        """Dimension -> the axis where it is first met, and the largest rank of what has it there."""
+        """For each free dimension, the axis where it first occurs, and the largest rank of inputs with it there."""
         found: dict[str, tuple[int, int]] = {}
         for spec in self.specs:
             shape = _innermost(spec).shape or ()
@@ -279,7 +279,7 @@ class Generator:
         return found
 
     def _with_expressions(self, sizes: dict[str, int]) -> dict[str, int]:
-        """Give `past + 1` the value it says, where its parts are dimensions of the model too."""
+        """Evaluate dimensions such as `past + 1` if their parts are dimensions of the model, too."""
         for name in sizes:
             if name not in self.fixed and not name.isidentifier():
                 value = _evaluate(name, sizes)
@@ -297,7 +297,7 @@ class Generator:
         return total
 
     def _varied(self) -> dict[str, Array]:
-        """The defaults that can be given another value (those whose value is at hand)."""
+        """The overridable initializers whose contents are available, by name."""
         names = {s.name for s in self.overridable}
         return {
             t.name: onnx.numpy_helper.to_array(t)
@@ -307,12 +307,12 @@ class Generator:
 
 
 def _is_turned(turn: int, number: int) -> bool:
-    """Whether an input has its other value: of two neighbours all four combinations are seen in four turns."""
+    """Whether an input has its other value: two adjacent inputs have all four combinations in four turns."""
     return bool(turn >> number % 2 & 1)
 
 
 def _each_with_each(ranks: int, sizes: int) -> Iterable[tuple[int, int]]:
-    """All pairs of two numbers, both soon others than 0; most models take inputs of the first rank alone."""
+    """All pairs of two indices, those first that vary both; most models accept inputs of the first rank only."""
     one, other = ([(at % most, at) for at in range(sizes)] for most in (ranks, 1))
     both = itertools.chain.from_iterable(zip(one, other, strict=True))
     return dict.fromkeys(itertools.chain(both, itertools.product(range(ranks), range(sizes))))
@@ -341,7 +341,7 @@ def _key(dim: str | None, name: str, axis: int) -> str:
 
 
 def _typical(dims: Mapping[str, tuple[int, int]], images: int, rows: int, space: int, other: int) -> dict[str, int]:
-    """Different sizes for different dimensions, so that a mixed-up pair shows; all 1 when asked for 1."""
+    """Different sizes for different dimensions, so that swapped ones show; a base of 1 gives 1 for all."""
     sizes: dict[str, int] = {}
     seen = {"batch": 0, "space": 0, "other": 0}
     for name, (axis, rank) in dims.items():

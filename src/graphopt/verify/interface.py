@@ -1,4 +1,4 @@
-"""Inputs and outputs as a caller sees them, and how two models differ in them."""
+"""The interface of a model, its inputs and outputs, and differences between two interfaces."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Spec:
 
     Attributes:
         name: Its name.
-        kind: What it is; for sequences and optionals `element` says of what.
+        kind: The kind of its type; for sequences and optionals `element` is the inner type.
         dtype: Element type (`onnx.TensorProto` enumeration) of a tensor.
-        shape: Dimensions of a tensor: a number, a symbol or None; None when even the rank is unknown.
+        shape: Dimensions of a tensor: a number, a symbol or None; None if even the rank is unknown.
         element: The type inside a sequence or optional.
     """
 
@@ -51,7 +51,7 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What a caller sees of a model.
+    """The inputs and outputs of a model.
 
     Attributes:
         inputs: The inputs that a caller must feed.
@@ -88,7 +88,7 @@ def differences(original: Interface, result: Interface) -> tuple[Difference, ...
 def _compare(role: str, before: Sequence[Spec], after: Sequence[Spec], found: list[Difference]) -> None:
     old, new = {s.name: s for s in before}, {s.name: s for s in after}
     found.extend(Difference(n, f"{role} {n!r} is missing", True) for n in old if n not in new)
-    # Whoever uses the original never feeds an input that it does not have, unless it has to.
+    # A new optional input does not affect callers of the original, a new required one breaks them.
     optional = role == "overridable input"
     found.extend(Difference(n, f"{role} {n!r} is new", not optional) for n in new if n not in old)
     common_before, common_after = [n for n in old if n in new], [n for n in new if n in old]
@@ -112,7 +112,7 @@ def _compare(role: str, before: Sequence[Spec], after: Sequence[Spec], found: li
 
 
 def undeclared(outputs: Sequence[Spec], values: Sequence[Any]) -> dict[str, str]:
-    """The outputs that have another rank or other sizes than is declared, with what was found."""
+    """The outputs whose rank or sizes differ from the declared ones, with a message."""
     return {
         spec.name: f"output {spec.name!r}: declared {spec}, found shape {list(value.shape)}"
         for spec, value in zip(outputs, values, strict=False)
@@ -121,7 +121,7 @@ def undeclared(outputs: Sequence[Spec], values: Sequence[Any]) -> dict[str, str]
 
 
 def _fits(spec: Spec, value: Any) -> bool:
-    """Whether a tensor has the rank and the fixed sizes that are declared; of other values it is not asked."""
+    """Whether a tensor has the declared rank and fixed sizes; True for other values."""
     if spec.shape is None or not isinstance(value, np.ndarray):
         return True
     sizes = zip(spec.shape, value.shape, strict=False)
@@ -169,10 +169,10 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
 
 
 def taken(model: onnx.ModelProto, arrays: object) -> dict[str, Any]:
-    """Of the arrays given, those that a model takes: labels and the like may be beside its inputs.
+    """The given arrays that are inputs of the model; others, such as labels, are ignored.
 
     Raises:
-        UsageError: an input has no array, or one of another element type or shape, or these are no arrays by name.
+        UsageError: an input has no array, or one of another element type or shape, or `arrays` is not a mapping.
     """
     if not isinstance(arrays, Mapping):
         raise UsageError(f"inputs: expected arrays by name, found {type(arrays).__name__}")
@@ -189,7 +189,7 @@ def taken(model: onnx.ModelProto, arrays: object) -> dict[str, Any]:
 
 
 def _suits(array: np.ndarray[Any, Any], spec: Spec) -> bool:
-    """Whether an array has the element type, rank and fixed sizes of an input; of what is no tensor all do."""
+    """Whether an array has the element type, rank and fixed sizes of an input; True if that is not a tensor."""
     if spec.kind != "tensor":
         return True
     stated = numpy_type(spec.dtype) if spec.dtype else array.dtype
@@ -198,10 +198,10 @@ def _suits(array: np.ndarray[Any, Any], spec: Spec) -> bool:
 
 
 def sizes_from_shapes(model: onnx.ModelProto, shapes: Shapes) -> dict[str, int]:
-    """The sizes of symbolic dimensions that the wanted input shapes imply; unnamed ones are `input[axis]`.
+    """The sizes of symbolic dimensions that the given input shapes imply; unnamed ones are `input[axis]`.
 
     Raises:
-        UsageError: there is no such input, or its dimensions are fixed at other sizes.
+        UsageError: there is no such input, its fixed sizes differ, or a dimension would have two sizes.
     """
     specs = {spec.name: spec for spec in interface_of(model).inputs}
     sizes: dict[str, int] = {}

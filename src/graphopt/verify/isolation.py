@@ -1,4 +1,4 @@
-"""Comparing in a process of its own, so that a crash or a hang of a runtime is a line in the report."""
+"""Comparison in a process of its own, so that a crash or a hang of a runtime becomes a line in the report."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The same model with its inputs, constants and intermediate values changed in their last bits.
+"""Perturbation of a model's inputs, constants and intermediate values in their last bits.
 
-What these changes do to the original's outputs is the error that any evaluation of it must be granted: a rewrite that
-rounds a folded weight, or adds in another order, does no worse. It is the idea of Monte Carlo arithmetic, with a few
+The resulting changes of the original's outputs are the error that must be tolerated in any evaluation: a rewrite that
+rounds a folded weight, or adds in another order, causes no larger one. This is Monte Carlo arithmetic, with a few
 runs instead of many.
 """
 
@@ -23,16 +23,16 @@ _Body = onnx.GraphProto | onnx.FunctionProto
 _ULPS = 2.0
 _SUFFIX = ".graphopt_unscaled"
 _SHAPING = frozenset({("Resize", 1), ("Resize", 2), ("Upsample", 1)})
-"""Floats that decide a shape: moved in its last bit, a scale of 1 makes an operator that no kernel computes."""
+"""Floats that determine a shape: no kernel computes a scale of 1 that is changed in its last bit."""
 _EXPONENT = ("Pow", 1)
-"""Moved in its last bit, an exponent of 2 makes NaN of negative numbers, and what is NaN then is granted anything."""
+"""With an exponent of 2 changed in its last bit, negative bases give NaN, and any result would be tolerated there."""
 _COARSE = {"Sigmoid": 2.0**-24}
-"""By how much the runtime's kernel for float32 is off either way, but not below zero, wherever the result is: next to
-it that is all there is."""
+"""The absolute error of the runtime's float32 kernel, in both directions but not below zero, for all results: it
+exceeds the smallest results."""
 _COARSELY = 2 / 3
-"""How often a result is moved by so much."""
+"""The probability that a result is changed by this error."""
 _QUANTIZING = ("DynamicQuantize", "QAttention", "QGemm", "QLinear", "QuantizeLinear")
-"""How names of operators begin whose results are rounded to steps."""
+"""Prefixes of operators with quantized results."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -43,9 +43,9 @@ _COMPARING = frozenset(
 
 
 def compares(model: onnx.ModelProto) -> bool:
-    """Whether a model may ask of two inputs, or what is computed with them, which is larger, or whether they are equal.
+    """Whether a model may compare floats that depend on its inputs, for order or equality.
 
-    Of integers and of sizes it may: no float decides them.
+    Comparisons of integers and sizes do not count: they depend on no float.
     """
     whole = {name for name, dtype in _types(model).items() if dtype.kind in "biu"}
     computed = {value.name for value in model.graph.input}
@@ -59,7 +59,7 @@ def compares(model: onnx.ModelProto) -> bool:
 
 
 def _may_compare(node: onnx.NodeProto) -> bool:
-    """Whether a node, or one in its bodies, may compare what it reads."""
+    """Whether a node, or a node in its subgraphs, may compare its operands."""
     if node.domain not in ("", "ai.onnx", "com.microsoft") or node.op_type in _COMPARING:
         return True
     inner = (each for attribute in node.attribute for each in all_nodes(attribute.g.node))
@@ -67,27 +67,27 @@ def _may_compare(node: onnx.NodeProto) -> bool:
 
 
 def decided_by(model: onnx.ModelProto) -> set[str]:
-    """The inputs whose whole numbers have to stay what they are, see `read_exactly`; masks of 0 and 1, too."""
+    """The inputs whose whole numbers must not change, see `read_exactly`, including masks of 0 and 1."""
     return read_exactly(model.graph, float_types(model)) | masks_of(model)
 
 
 def rounds_to_steps(model: onnx.ModelProto) -> bool:
-    """Whether a model quantizes what it computes: then a last bit may decide between two numbers that are far apart."""
+    """Whether a model quantizes intermediate values: then a last bit may change a result by a whole step."""
     bodies: tuple[_Body, ...] = (*_graphs(model), *model.functions)
     return any(node.op_type.startswith(_QUANTIZING) for body in bodies for node in body.node)
 
 
 def jittered(feed: Feed, number: int, *, apart: bool = False, exact: Collection[str] | None = None) -> Feed | None:
-    """Move every float by a few ulps up or down but those that are exact; None when the feed holds no float.
+    """Change every float that is not exact by a few ulps up or down; None if the feed contains no float.
 
-    Equal values stay equal, so that ties stay ties: a result that breaks them in another way is wrong.
+    Equal values stay equal, so that ties stay ties: a result that breaks them differently is wrong.
 
     Args:
         feed: the inputs.
-        number: which of many ways to move them.
-        exact: the inputs whose whole numbers stay; those of all when None.
-        apart: move equal values differently, for models that do not compare them: else the rounding of sums in which
-            equal values cancel would go unseen.
+        number: the number of the variant.
+        exact: the inputs whose whole numbers stay; all inputs if None.
+        apart: change equal values differently, for models that do not compare them: otherwise the rounding of sums in
+            which equal values cancel would not be measured.
     """
     changed = {
         name: _change(value, number, apart=apart, whole=exact is not None and name not in exact)
@@ -97,7 +97,7 @@ def jittered(feed: Feed, number: int, *, apart: bool = False, exact: Collection[
 
 
 def jittered_model(model: onnx.ModelProto, number: int) -> onnx.ModelProto:
-    """A copy whose floating-point constants and intermediate values are moved by a few ulps."""
+    """A copy whose floating-point constants and intermediate values are changed by a few ulps."""
     copy = onnx.ModelProto.FromString(model.SerializeToString())
     bodies: tuple[_Body, ...] = (*_graphs(copy), *copy.functions)
     fixed = {name for body in bodies for name in (*_deciding_shapes(body), *_exponents(body, copy.functions))}
@@ -113,7 +113,7 @@ def jittered_model(model: onnx.ModelProto, number: int) -> onnx.ModelProto:
 
 
 def without_negative_zeros(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy in which constants and what nodes of the main graph compute have +0.0 in place of each -0.0."""
+    """A copy in which constants and results of nodes of the main graph have +0.0 instead of -0.0."""
     copy = onnx.ModelProto.FromString(model.SerializeToString())
     types, kept = float_types(copy), []
     for tensor in copy.graph.initializer:
@@ -134,7 +134,7 @@ def without_negative_zeros(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _exponents(body: _Body, functions: Iterable[onnx.FunctionProto]) -> Iterator[str]:
-    """Names of the values that are exponents, and of those that only come from elsewhere."""
+    """Names of the exponents, and of the values that they are moved from unchanged."""
     producers = {name: node for node in body.node for name in node.output}
     called = {(function.domain, function.name): function for function in functions}
     for node in body.node:
@@ -147,12 +147,12 @@ def _exponents(body: _Body, functions: Iterable[onnx.FunctionProto]) -> Iterator
 
 
 def _is_exponent(function: onnx.FunctionProto, slot: int) -> bool:
-    """Whether an input of a function is an exponent in it; of functions that it calls in turn nothing is known."""
+    """Whether an input of a function is an exponent in its body; nested calls are not followed."""
     return slot < len(function.input) and function.input[slot] in _exponents(function, ())
 
 
 def _deciding_shapes(graph: _Body) -> set[str]:
-    """Names of the values that decide a shape, and of those that they are computed from."""
+    """Names of the values that determine a shape, and of those that they are computed from."""
     producers = {name: node for node in graph.node for name in node.output}
     waiting = [n.input[slot] for n in graph.node for slot in range(len(n.input)) if (n.op_type, slot) in _SHAPING]
     found: set[str] = set()
@@ -167,9 +167,9 @@ def _deciding_shapes(graph: _Body) -> set[str]:
 
 
 def _scale_intermediates(model: onnx.ModelProto, number: int, fixed: set[str]) -> None:
-    """Multiply what each node of the main graph computes by one plus or minus an ulp.
+    """Multiply the results of each node of the main graph by one plus or minus an ulp.
 
-    One factor for a whole tensor, so that equal elements stay equal.
+    A whole tensor has one factor, so that equal elements stay equal.
     """
     types = float_types(model)
     used = {n.input[slot] for n in model.graph.node for slot in range(len(n.input)) if (n.op_type, slot) in ROLES}
@@ -214,7 +214,7 @@ def _types(model: onnx.ModelProto) -> dict[str, np.dtype[Any]]:
     light = skeleton(model)
     try:
         light = onnx.shape_inference.infer_shapes(light)
-    except Exception:  # inference is a help, not a need: its failures on odd models are theirs
+    except Exception:  # inference is optional: it fails on some unusual models
         return {}
     graph = light.graph
     kinds = {tensor.name: tensor.data_type for tensor in graph.initializer}
@@ -250,7 +250,7 @@ def _move_tensor(tensor: onnx.TensorProto, number: int) -> None:
         return
     try:
         array = onnx.numpy_helper.to_array(tensor)
-    except (TypeError, ValueError):  # a type without an array form holds no float that could be moved
+    except (TypeError, ValueError):  # a type without an array form contains no floats to change
         return
     moved = _change(array, number)
     if moved is not array:
@@ -267,7 +267,7 @@ def _change(value: Any, number: int, *, apart: bool = False, whole: bool = False
 
 
 def _move(array: Array, number: int, *, apart: bool = False, whole: bool = False) -> Array:
-    """Move numbers by a few ulps, those that are simple only where `whole` says so."""
+    """Change numbers by a few ulps, those that are simple only if `whole` is set."""
     wide = array.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         mixed = np.ascontiguousarray(wide).reshape(-1).view(np.uint64) * _MIX
@@ -275,10 +275,10 @@ def _move(array: Array, number: int, *, apart: bool = False, whole: bool = False
             mixed += np.arange(1, mixed.size + 1, dtype=np.uint64) * (_MIX << np.uint64(1))
         mixed = (mixed ^ (mixed >> np.uint64(29))) * (_MIX + np.uint64(2 * number + 2))
         sign = np.where((mixed >> np.uint64(40)) & np.uint64(1), 1.0, -1.0).reshape(array.shape)
-        # Of two equal values one has to move further: else rounding of sums in which they cancel goes unseen by chance.
+        # Equal values must change by different amounts, or they might cancel in sums whose rounding is to be measured.
         share = np.where((mixed >> np.uint64(41)) & np.uint64(1), 1.0, 0.5).reshape(array.shape) if apart else 1.0
         step = _ULPS * limits(array.dtype).eps * sign * share
-        top = limits(array.dtype).top  # the lowest number of a mask, moved, must not become an infinity
+        top = limits(array.dtype).top  # the lowest number, as in masks, must not become an infinity
         kept = ~np.isfinite(wide) | (is_simple(wide, array.dtype) & (not whole))
         moved = np.where(kept, wide, np.clip(wide * (1.0 + step), -top, top))
         return np.asarray(moved.astype(array.dtype))

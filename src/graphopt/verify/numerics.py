@@ -1,4 +1,4 @@
-"""Tolerances: how far apart two outputs may be, by numerics level and element type."""
+"""Tolerances: the largest differences of two outputs, by numerics level and element type."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _RANGE_TOLERANCE = {
     "fast": {"float64": 1e-2, "float32": 1e-2, "float16": 2e-2, "bfloat16": 6e-2},
 }
 _ULPS = {"rounding": 16.0, "fast": 64.0}
-# float8 and narrower: one or two steps of the type. Sixteen would be several times the number itself.
+# float8 and narrower: one or two steps of the type. Sixteen steps would be several times the number itself.
 _SMALL_FLOAT_TOLERANCE, _SMALL_FLOAT_ULPS = {"rounding": 0.13, "fast": 0.26}, {"rounding": 1.0, "fast": 2.0}
 _RANGE_OVER_MEDIAN = 30.0
 _NOISE_FACTOR = 4.0
 _ONE_STEP = 1.9
-"""So many times as far as in the original an element may move: floats that are made of steps more than these do, but
-no element by two steps where the original moves by one."""
+"""Factor on the original's changes of elements: floats computed from quantized values may change by more than a step,
+but no element may change by two steps if the original changes by one."""
 _EDGE = 0.9
-"""From this share of the largest number of a type on, an infinity may stand for a number."""
+"""From this share of a type's largest number on, an infinity may replace a number."""
 
 
 def level_name(numerics: str | Enum) -> str:
-    """The lower-case name of a numerics level given as text or as a member of an enumeration."""
+    """The lower-case name of a numerics level, given as text or as a member of an enumeration."""
     name = (numerics.name if isinstance(numerics, Enum) else str(numerics)).lower()
     if name not in LEVELS:
         raise UsageError(f"unknown numerics level {name!r}; expected one of {', '.join(LEVELS)}")
@@ -42,15 +42,15 @@ def level_name(numerics: str | Enum) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """How the original itself reacts to one-ulp changes of its inputs.
+    """The sensitivity of the original to one-ulp changes of its inputs.
 
     Attributes:
-        amplitude: Per element, the largest change seen; infinite where the element is unstable (it moved between
+        amplitude: Per element, the largest change measured; infinite if the element is unstable (it changed between
             a number, an infinity and NaN, or a discrete value changed).
-        typical: Median of the finite amplitudes: with few runs, an element may keep still by chance.
-        steps: For a model that rounds to steps, the finite changes of a run from the largest on; of several runs,
-            the largest at each place of this order. There each run moves a few elements by a step, and always others:
-            which ones a right result moves no number of runs tells, but how many and how far.
+        typical: Median of the finite amplitudes: with few runs, an element may stay the same by chance.
+        steps: For a model that quantizes, the finite changes of a run in descending order; for several runs, the
+            maximum at each rank. Each run changes a few elements by a step, and not the same ones: runs cannot predict
+            which elements of a correct result change, but how many and by how much.
     """
 
     amplitude: np.ndarray[Any, np.dtype[np.float64]]
@@ -58,7 +58,7 @@ class Noise:
     steps: np.ndarray[Any, np.dtype[np.float64]] | None = None
 
     def has_as_many(self, errors: np.ndarray[Any, np.dtype[np.float64]]) -> bool:
-        """Whether a run of the original moves as many elements about as far as these errors are large."""
+        """Whether a run of the original changes as many elements by about as much as these errors."""
         if self.steps is None or not np.isfinite(errors).all():
             return False
         return bool((_descending(errors) <= _ONE_STEP * self.steps[: errors.size]).all())
@@ -67,12 +67,12 @@ class Noise:
 def measure_noise(
     base: np.ndarray[Any, Any], others: list[np.ndarray[Any, Any]], *, stepwise: bool = False
 ) -> Noise | None:
-    """Compare runs on jittered inputs with the run on the true ones; None when shapes changed.
+    """Compare runs on perturbed inputs with the run on the true ones; None if shapes changed.
 
     Args:
-        base: the run on the true inputs.
-        others: the others.
-        stepwise: whether the model rounds to steps.
+        base: the output on the true inputs.
+        others: the outputs on perturbed inputs.
+        stepwise: whether the model quantizes.
     """
     if not others or any(o.shape != base.shape for o in others):
         return None
@@ -88,7 +88,7 @@ def measure_noise(
             continue
         a, b = _bounded(base, other), _bounded(other, base)
         with np.errstate(all="ignore"):
-            step = np.asarray(np.abs(a - b))  # of a single number NumPy makes no array
+            step = np.asarray(np.abs(a - b))  # NumPy returns no array for a scalar
         both_nan, same_infinite = np.isnan(a) & np.isnan(b), np.isinf(a) & (a == b)
         step[both_nan | same_infinite] = 0.0
         step[np.isnan(step)] = np.inf
@@ -99,12 +99,12 @@ def measure_noise(
 
 
 def _is_narrow(dtype: np.dtype[Any]) -> bool:
-    """Whether a type is that of quantized numbers; wider integers may be indices, whose distance means nothing."""
+    """Whether a type may hold quantized numbers; wider integers may be indices, whose distance means nothing."""
     return dtype.kind in "iu" and dtype.itemsize <= np.dtype(np.int16).itemsize
 
 
 def _distances(base: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """How far numbers are apart, and 0 where that is no number."""
+    """Absolute differences, 0 if they are not finite."""
     with np.errstate(all="ignore"):
         apart = np.abs(base.astype(np.float64) - other.astype(np.float64))
     return np.where(np.isfinite(apart), apart, 0.0)
@@ -115,16 +115,16 @@ def _descending(numbers: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[An
 
 
 def _is_edge(array: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Where numbers are so large that a few ulps may make them infinite, or are: as what masks put in is."""
+    """Where numbers, as in masks, are infinite or so large that a few ulps may make them infinite."""
     if not is_float(array.dtype):
         return np.zeros(array.shape, bool)
     return np.asarray(np.abs(array.astype(np.float64)) >= _EDGE * limits(array.dtype).top)
 
 
 def _bounded(array: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The numbers, with the largest one in the place of an infinity that the other array has a number next to.
+    """The numbers, with an infinity replaced by the largest number if the other array has a value near that.
 
-    There an ulp decides which of both it is, and excuses nothing that is far from either.
+    There an ulp decides between both, which does not excuse results far from either.
     """
     wide, top = array.astype(np.float64), limits(array.dtype).top
     return np.where(np.isinf(wide) & _is_edge(other), np.copysign(top, wide), wide)
@@ -137,11 +137,11 @@ def compare_arrays(
 
     Args:
         name: The output's name.
-        expected: What the original gave.
-        actual: What the result gave.
+        expected: The output of the original.
+        actual: The output of the result.
         level: `exact`, `rounding` or `fast`.
-        noise: The original's own sensitivity, by which the tolerance is widened element by element.
-        zeroed: Whether negligible weights were set to zero: then what they made of ordinary activations may be gone.
+        noise: The original's own sensitivity, which is added to the tolerance of each element.
+        zeroed: Whether negligible weights were set to zero: then their products with ordinary activations are missing.
     """
     expected, actual = np.asarray(expected), np.asarray(actual)
     report = OutputReport(name, str(expected.dtype), expected.shape, elements=expected.size)
@@ -186,7 +186,7 @@ def _compare_floats(
         if noise is not None:
             bad &= np.isfinite(noise.amplitude.reshape(a.shape))
             bad &= not noise.has_as_many(np.where(finite, error, np.inf)[bad])
-    if (bad & ~finite).any():  # a number where there was none is no small error
+    if (bad & ~finite).any():  # a wrong NaN or infinity is not a small error
         max_abs = float("inf")
     report = replace(
         report,
@@ -216,11 +216,11 @@ def _compare_discrete(
 
 
 def largest_distance(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
-    """Between integers, exactly: doubles do not tell neighbours above 2 ** 53 apart."""
+    """The largest difference of two integer arrays, exact: above 2 ** 53 doubles do not represent all integers."""
     wide = np.dtype(np.uint64 if a.dtype == np.uint64 else np.int64)
     one, other = a.astype(wide), b.astype(wide)
-    # Unsigned differences go round, and come out right.
-    with np.errstate(over="ignore"):  # of single numbers NumPy warns
+    # Unsigned differences wrap around, and are correct.
+    with np.errstate(over="ignore"):  # NumPy warns for scalars
         apart = np.maximum(one, other).astype(np.uint64) - np.minimum(one, other).astype(np.uint64)
     return float(apart.max())
 
@@ -246,11 +246,11 @@ def _verdict(
 
 
 def _shown(element: Any) -> str:
-    return repr(str(element)) if isinstance(element, (str, bytes)) else str(element)  # of a blank nothing is seen else
+    return repr(str(element)) if isinstance(element, (str, bytes)) else str(element)  # quotes make blanks visible
 
 
 def _extent(report: OutputReport, dtype: np.dtype[Any]) -> str:
-    return "" if dtype.kind in "OSU" else f"largest error {report.max_abs:.3g}, "  # texts have none
+    return "" if dtype.kind in "OSU" else f"largest error {report.max_abs:.3g}, "  # not for strings
 
 
 def _allowed(
@@ -259,9 +259,9 @@ def _allowed(
     magnitude = np.abs(a)
     finite = magnitude[np.isfinite(magnitude)]
     top = float(finite.max(initial=0.0))
-    # Huge elements (a mask of -1e9, or many of the largest number) must not buy tolerance for all the ordinary ones.
+    # Huge elements (a mask of -1e9, or many of the largest number) must not raise the tolerance of ordinary ones.
     nonzero = finite[(finite > 0.0) & (finite < _EDGE * limits(dtype).top)]
-    with np.errstate(over="ignore"):  # the mean of two of the largest
+    with np.errstate(over="ignore"):  # the median averages two numbers, whose sum may overflow
         typical = _RANGE_OVER_MEDIAN * float(np.median(nonzero)) if nonzero.size else 0.0
     tolerance, ulps = _RANGE_TOLERANCE[level].get(str(dtype), 0.0), _ULPS[level]
     if not tolerance:
@@ -269,7 +269,7 @@ def _allowed(
     info = limits(dtype)
     return np.where(
         np.isfinite(a),
-        # Each for itself: near the end of doubles a sum would be infinite, and allow anything.
+        # The factor is applied to each term: near the largest double their sum would be infinite, and allow anything.
         tolerance * min(top, typical) + tolerance * magnitude + ulps * (info.eps * magnitude + info.tiny),
         0.0,
     )
@@ -278,7 +278,7 @@ def _allowed(
 def _same_special(
     a: np.ndarray[Any, np.dtype[np.float64]], b: np.ndarray[Any, np.dtype[np.float64]], dtype: np.dtype[Any]
 ) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """NaN against NaN and infinity against the same infinity, or against a number at the edge of the type."""
+    """Where both are NaN or the same infinity, or one is infinite and the other near the type's largest number."""
     edge = _EDGE * limits(dtype).top
     with np.errstate(invalid="ignore"):
         overflow = (np.isinf(a) & (b * np.sign(a) >= edge)) | (np.isinf(b) & (a * np.sign(b) >= edge))
@@ -296,7 +296,7 @@ def _same_bits(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
 
 
 def _differs_in_bits(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """True where the bits differ; every NaN counts as the same NaN."""
+    """True where the bits differ; all NaN count as equal."""
     bits = np.dtype(f"V{a.dtype.itemsize}") if a.dtype.itemsize > 8 else np.dtype(f"u{a.dtype.itemsize}")
     same = np.asarray(np.ascontiguousarray(a).view(bits) == np.ascontiguousarray(b).view(bits))
     if is_float(a.dtype):

@@ -1,4 +1,4 @@
-"""The comparison itself: run the original on inputs that suit it, the result on the same, and judge."""
+"""The comparison: runs the original on suitable inputs, the result on the same, and compares their outputs."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _JITTERS = 4
 _MORE_JITTERS = 12
 _FEW = 0.01
 _FEWEST = 2
-"""Where no more than this share of an output differs, or so many, more runs tell whether that is by chance."""
-_MAX_JITTERED_BYTES = 1 << 28  # beyond, only the inputs are moved
+"""If at most this share of an output's elements, or this number, differs, more runs check whether that is chance."""
+_MAX_JITTERED_BYTES = 1 << 28  # for larger models only the inputs are perturbed
 _Runs = list[list[Any]]
 GIVEN = "given"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to compare, and how; see `graphopt.verify.compare` for the fields."""
+    """The settings of a comparison; see `graphopt.verify.compare` for the fields."""
 
     numerics: str = "rounding"
     seed: int = 0
@@ -65,7 +65,7 @@ class _Case:
 def run_comparison(
     original: ModelLike, result: ModelLike, request: Request, progress: Callable[[str], None] = lambda _: None
 ) -> Report:
-    """Compare in this process. `progress` is told what is about to be done, for reports of a crash."""
+    """Compare in this process. `progress` is called with the next step, for reports of a crash."""
     started = time.perf_counter()
     before, after = Source(original, "original"), Source(result, "result")
     try:
@@ -78,7 +78,7 @@ def run_comparison(
 
 
 def only_taken(original: Source, request: Request) -> Request:
-    """The request with those arrays of its inputs that the original takes.
+    """The request with only those arrays that are inputs of the original.
 
     Raises:
         UsageError: an input of the original has no array.
@@ -92,13 +92,13 @@ class _Comparison:
     def __init__(self, before: Source, after: Source, request: Request, progress: Callable[[str], None]) -> None:
         self.before, self.after, self.request, self.progress = before, after, request, progress
         self.old, self.new = interface_of(before.proto), interface_of(after.proto)
-        # Where negligible weights were set to zero, as the model says of itself, an infinity that met one gives NaN.
-        # Where channels were removed, an infinity that met their filters of zeros gives no NaN any more; nor does one
-        # that met a masked probability of zero where these are bounded.
+        # If negligible weights were set to zero, as metadata states, an infinity times such a weight is now NaN.
+        # If channels were removed, an infinity times their zero filters no longer gives NaN; nor does one times a
+        # masked probability of zero if these are bounded.
         stated = {entry.key for entry in after.proto.metadata_props}
         self.zeroed = ZEROED_KEY in stated
         self.infinite = not stated & {ZEROED_KEY, REMOVED_KEY, BOUNDED_KEY}
-        self.random = random_outputs(before.proto)  # what is random in the result alone is as wrong as it looks
+        self.random = random_outputs(before.proto)  # an output that is random in the result alone is wrong
         self.unsteady: dict[int, set[str]] = {}  # outputs by the number of the case
         self.report = Report("inconclusive", request.numerics, request.seed, interface=differences(self.old, self.new))
 
@@ -177,7 +177,7 @@ class _Comparison:
                 yield from self._other_set(runner, generator, set_name, [plan for plan, _ in accepted])
 
     def _find_plans(self, runner: Runner, generator: Generator) -> tuple[list[tuple[InputPlan, _Case]], _Case | None]:
-        """Plans on which the original runs, with the runs, those first that tell something; and the first failure."""
+        """Plans on which the original runs, with their runs, those with results first; and the first failure."""
         accepted: list[tuple[InputPlan, _Case]] = []
         failure: _Case | None = None
         for number, plan in enumerate(generator.plans()):
@@ -195,7 +195,7 @@ class _Comparison:
         return sorted(accepted, key=lambda found: _is_empty(found[1]))[: _SIZE_PLANS + 1], failure
 
     def _telling(self, runner: Runner, generator: Generator, plan: InputPlan, case: _Case) -> tuple[InputPlan, _Case]:
-        """A plan, or the same with flags where nothing but NaN came of it, to which any NaN would be equal."""
+        """A plan and its run, or the same plan with flags if all floats are NaN, with which any NaN would agree."""
         if plan.policy == "derived" and _all_nan(case.outputs or ()):
             flags = replace(plan, policy=FLAGS)
             for feed in generator.feeds("ordinary", flags):
@@ -207,7 +207,7 @@ class _Comparison:
     def _other_set(
         self, runner: Runner, generator: Generator, set_name: str, plans: Sequence[InputPlan]
     ) -> Iterator[_Case]:
-        """Each feed of the set at the first plan that runs; the first failure when none does."""
+        """Runs of each feed of the set, for the first plan that runs; the first failure if none does."""
         attempts = [(plan, True) for plan in plans]
         if set_name == "extreme" and plans[0].policy == "derived":
             attempts.insert(0, (replace(plans[0], policy=BOLD), True))
@@ -226,7 +226,7 @@ class _Comparison:
         yield from failure
 
     def _is_undeclared(self, case: _Case) -> bool:
-        """Whether an output has other sizes than the original declares: then it is not meant for such inputs."""
+        """Whether an output has other sizes than the original declares: then the model is not made for such inputs."""
         return bool(undeclared(self.old.outputs, case.outputs or ()))
 
     def _attempt(self, runner: Runner, set_name: str, sizes: dict[str, int], feed: Feed) -> _Case:
@@ -260,7 +260,7 @@ class _Comparison:
         outputs = self._compare_outputs(case.outputs, actual, None)
         if not same_backend:
             outputs = [_across_backends(o) for o in outputs]
-        own = undeclared(self.old.outputs, case.outputs)  # what does not hold of the original either is no fault
+        own = undeclared(self.old.outputs, case.outputs)  # the original may break its own declarations, too
         told = "; ".join(t for name, t in undeclared(self.new.outputs, actual).items() if name not in own)
         return replace(base, outputs=tuple(outputs), status="mismatch" if told else _of(outputs), detail=told)
 
@@ -290,10 +290,10 @@ class _Comparison:
     # -- the original's own steadiness and sensitivity
 
     def _leave_out_unsteady(self, cases: Sequence[_Case], reports: list[CaseReport], backend: str) -> None:
-        """Judge no output that the original gives otherwise when it runs again: nobody can give the same.
+        """Exclude outputs in which two runs of the original differ: no result can agree with them.
 
-        Kernels leave memory as they found it, and operators of other domains draw numbers. The order is another one,
-        so that what is found in memory is, too.
+        Some kernels leave memory uninitialized, and operators of other domains may be random. The cases run in reverse
+        order, so that uninitialized memory differs.
         """
         doubtful = [i for i, r in enumerate(reports) if _of(r.outputs) == "mismatch"]
         if not doubtful:
@@ -314,7 +314,7 @@ class _Comparison:
                 reports[i] = replace(reports[i], outputs=outputs, status=status)
 
     def _steady(self, number: int, outputs: Iterable[OutputReport]) -> tuple[OutputReport, ...]:
-        """The outputs of a case, without a verdict on those that differ from one run of the original to the next."""
+        """The outputs of a case, inconclusive if they differ between two runs of the original."""
         why = "the original gives something else when it runs again: its outputs cannot be compared"
         unsteady = self.unsteady.get(number, ())
         return tuple(
@@ -323,7 +323,7 @@ class _Comparison:
         )
 
     def _with_noise(self, cases: Sequence[_Case], reports: list[CaseReport], backend: str) -> list[CaseReport]:
-        """Judge mismatches again, with the tolerance widened by what one-ulp input changes do to the original."""
+        """Check mismatches again, with the tolerance widened by the original's sensitivity to one-ulp changes."""
         doubtful = [i for i, r in enumerate(reports) if _of(r.outputs) == "mismatch"]
         if self.request.numerics == "exact" or not doubtful:
             return reports
@@ -347,7 +347,7 @@ class _Comparison:
         for i, runs in zip(doubtful, moved, strict=True):
             try:
                 actual = runner.run({n: v for n, v in cases[i].feed.items() if n in taken})
-            except RunError:  # it ran before: then it is as wrong as it was
+            except RunError:  # it ran before: the mismatch stands
                 continue
             noise = self._noise(cases[i], runs)
             outputs = self._steady(i, self._compare_outputs(cases[i].outputs or (), actual, noise))
@@ -355,7 +355,7 @@ class _Comparison:
             reports[i] = replace(reports[i], outputs=outputs, status=status)
 
     def _noisy_runs(self, cases: Sequence[_Case], backend: str, numbers: Iterable[int]) -> list[_Runs]:
-        """Per case, the outputs of the original with its inputs and constants moved in their last bits."""
+        """Per case, the outputs of the original with inputs and constants changed in their last bits."""
         light = self.before.weight_bytes() <= _MAX_JITTERED_BYTES
         full = self.before.full_proto() if light else None
         exact, free = decided_by(self.before.proto), not compares(self.before.proto)
@@ -387,12 +387,12 @@ class _Comparison:
 
 
 def _is_empty(case: _Case) -> bool:
-    """Whether there is not a number in what the original gave."""
+    """Whether all outputs of the original are empty."""
     return not any(np.asarray(leaf).size for output in case.outputs or () for _, leaf in leaves(output))
 
 
 def _all_nan(outputs: Sequence[Any]) -> bool:
-    """Whether outputs hold floats, and every one of these is NaN."""
+    """Whether outputs contain floats, and all of them are NaN."""
     arrays = [np.asarray(leaf) for output in outputs for _, leaf in leaves(output)]
     floats = [array for array in arrays if array.dtype.kind == "f" and array.size]
     return bool(floats) and all(bool(np.isnan(array).all()) for array in floats)
@@ -412,7 +412,7 @@ def _compare_values(
     *,
     zeroed: bool = False,
 ) -> OutputReport:
-    """Compare arrays, or what sequences, optionals and maps are made of; the worst leaf speaks for all."""
+    """Compare arrays, or all arrays in sequences, optionals and maps; the report is that of the worst one."""
     a, b = leaves(expected), leaves(actual)
     if [path for path, _ in a] != [path for path, _ in b]:
         return OutputReport(
@@ -431,13 +431,13 @@ def _compare_values(
 
 
 def _of(outputs: Sequence[OutputReport]) -> Status:
-    """The status of a case: outputs that cannot be compared do not hide that the others agree."""
+    """The status of a case: the worst of its outputs, without those that cannot be compared, if there are others."""
     told = [o.status for o in outputs if o.status != "inconclusive"]
     return worst(told) if told or not outputs else "inconclusive"
 
 
 def _across_backends(output: OutputReport) -> OutputReport:
-    """Two implementations differ in last bits: what they do not agree on is not the result's fault for sure."""
+    """Make a mismatch inconclusive: two implementations differ in last bits, so the result may still be correct."""
     if output.status != "mismatch":
         return output
     return replace(output, status="inconclusive", detail=f"two backends were needed; {output.detail}")

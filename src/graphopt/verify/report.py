@@ -1,4 +1,4 @@
-"""What a comparison found: per output, per run, and as a whole."""
+"""Reports of a comparison: per output, per run, and as a whole."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 Status = Literal["equal", "close", "mismatch", "inconclusive"]
-"""`equal`: bit by bit; `close`: within the tolerance; `inconclusive`: nothing can be said."""
+"""`equal`: in every bit; `close`: within the tolerance; `inconclusive`: not comparable."""
 
 _SETS = {"special": "special (NaN, infinities)"}
-"""What an input set is called where its name alone would not tell what is in it."""
+"""Descriptions of input sets whose names do not explain their contents."""
 
 _ORDER: dict[Status, int] = {"equal": 0, "close": 1, "inconclusive": 2, "mismatch": 3}
 
 
 def worst(statuses: Sequence[Status]) -> Status:
-    """The status that decides among several: one mismatch outweighs everything."""
+    """The worst of several statuses; one mismatch outweighs all others."""
     return max(statuses, key=_ORDER.__getitem__, default="inconclusive")
 
 
@@ -34,18 +34,18 @@ class OutputReport:
 
     Attributes:
         name: The output's name.
-        dtype: Its element type, as NumPy and ml_dtypes name it.
+        dtype: Its element type, by the name in NumPy or ml_dtypes.
         shape: Its shape in this run.
         status: `equal`, `close`, `mismatch` or `inconclusive`.
-        max_abs: Largest absolute error; infinite where an infinity or NaN stands for a number or for the other, and may
-            not (elsewhere only elements that are finite on both sides count).
+        max_abs: Largest absolute error; infinite if a number, an infinity and NaN are confused in any element
+            (otherwise only elements that are finite on both sides count).
         max_rel: `max_abs` relative to the largest finite magnitude of this output.
         mismatches: Number of elements outside the tolerance.
         elements: Number of elements compared.
         first_index: Index of the first element outside the tolerance.
-        noise: Largest change that one-ulp changes of the inputs make to this output of the original;
-            measured only when the plain tolerance was not met.
-        detail: One line that says what is wrong, or why it could not be told.
+        noise: Largest change of this output of the original by one-ulp changes of the inputs;
+            measured only if the plain tolerance was exceeded.
+        detail: One line that states what is wrong, or why the output could not be compared.
     """
 
     name: str
@@ -67,10 +67,10 @@ class CaseReport:
 
     Attributes:
         set: Name of the input set (`ordinary`, `extreme`, `special`, `overrides`, `given`).
-        sizes: The size given to each symbolic dimension.
+        sizes: The size of each symbolic dimension.
         status: The worst status of its outputs.
-        outputs: One report per output; empty when a model did not run.
-        detail: Why a model did not run, when one did not.
+        outputs: One report per output; empty if a model did not run.
+        detail: Why a model did not run, if one did not.
         original_seconds: Time of the original's run.
         result_seconds: Time of the result's run.
     """
@@ -89,10 +89,10 @@ class Difference:
     """A difference between the two models' interfaces.
 
     Attributes:
-        name: The input or output concerned.
-        message: What was expected and what was found.
-        breaking: True when a caller of the original could not use the result in its place. A shape that
-            is only described with more or less detail is not breaking.
+        name: The input or output.
+        message: The expected and the found interface.
+        breaking: True if a caller of the original could not use the result instead. A shape that
+            is only declared in more or less detail is not breaking.
     """
 
     name: str
@@ -105,13 +105,13 @@ class Report(Shown):
     """The outcome of `compare`.
 
     Attributes:
-        status: `equal` or `close` when every conclusive run agreed and at least one was conclusive.
+        status: `equal` or `close` if all conclusive runs agreed and at least one was conclusive.
         numerics: The level whose tolerances were applied.
         seed: The seed of the inputs; the same seed gives the same inputs.
-        backend: What ran the original and the result (`onnxruntime`, `reference`, or `a/b`).
+        backend: The backends of the original and the result (`onnxruntime`, `reference`, or `a/b`).
         interface: Differences of names, order, types and shapes.
         cases: Every run.
-        detail: Why nothing could be compared, when nothing could.
+        detail: Why nothing could be compared, if nothing could.
         seconds: Time of the whole comparison.
     """
 
@@ -126,7 +126,7 @@ class Report(Shown):
 
     @property
     def ok(self) -> bool:
-        """True when the result was shown to agree with the original."""
+        """True if the result was shown to agree with the original."""
         return self.status in {"equal", "close"}
 
     @property
@@ -142,12 +142,12 @@ class Report(Shown):
 
     @property
     def max_abs(self) -> float:
-        """Largest absolute error of any output in any run, of those that could be judged."""
+        """Largest absolute error of any conclusive output in any run."""
         return max((o.max_abs for o in self._judged()), default=0.0)
 
     @property
     def max_rel(self) -> float:
-        """Largest error relative to an output's range, of any output in any run, of those that could be judged."""
+        """Largest error relative to an output's range, of any conclusive output in any run."""
         return max((o.max_rel for o in self._judged()), default=0.0)
 
     def _judged(self) -> Iterator[OutputReport]:
@@ -155,18 +155,18 @@ class Report(Shown):
 
     @property
     def only_special(self) -> bool:
-        """True when the result differs on inputs with NaN or infinities, and on no others."""
+        """True if the result differs on inputs with NaN or infinities, and on no others."""
         others = {case.status for case in self.cases if case.set != "special"}
         breaking = any(difference.breaking for difference in self.interface)
         return self.status == "mismatch" and bool(others) and "mismatch" not in others and not breaking
 
     def status_of(self, set_name: str) -> Status | None:
-        """The worst status of one input set; None when that set was not run."""
+        """The worst status of an input set; None if that set was not run."""
         statuses = [c.status for c in self.cases if c.set == set_name]
         return worst(statuses) if statuses else None
 
     def summary(self) -> str:
-        """A few lines for a terminal: the verdict, then each problem, once with all runs that have it."""
+        """A few lines for a terminal: the verdict, then each problem once, with all its runs."""
         lines = [f"{self.status} ({self.numerics}, {self._ran()})"]
         if self.detail:
             lines.append(self.detail)
@@ -193,7 +193,7 @@ class Report(Shown):
         yield from self.parts()
 
     def parts(self) -> Iterator[Any]:
-        """What is printed: a table of all runs, and the summary, whose lines are not broken."""
+        """The printed parts: a table of all runs, and the summary, whose lines are not wrapped."""
         from rich.table import Table
         from rich.text import Text
 
@@ -213,7 +213,7 @@ class Report(Shown):
         yield Lines(self.summary(), style="green" if self.ok else "red")
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain data for JSON; `outputs` holds the worst run of each output, infinities become None."""
+        """The report as plain data for JSON; `outputs` has the worst run of each output, infinities become None."""
         data = dataclasses.asdict(self)
         data["ok"], data["max_abs"], data["max_rel"] = self.ok, self.max_abs, self.max_rel
         data["outputs"] = [dataclasses.asdict(o) for o in self.outputs]
@@ -222,7 +222,7 @@ class Report(Shown):
 
 
 def _plain(data: Any) -> Any:
-    """JSON has neither tuples nor infinities."""
+    """Data without tuples and infinities, which JSON does not have."""
     if isinstance(data, dict):
         return {key: _plain(value) for key, value in data.items()}
     if isinstance(data, (list, tuple)):

@@ -1,7 +1,7 @@
-"""What an input is used for, where that limits the values it may hold: indices, shapes, axes, divisors and the like.
+"""Roles of inputs that limit their values: indices, shapes, axes, divisors and others.
 
-Random integers in an index make a model fail, and random sizes make it allocate without end. So each input is
-followed through the ops that only move values, to the operands whose meaning is known.
+Random integers as indices make a model fail, and random sizes make it allocate without end. So each input is
+followed through the operators that only move elements, to operands with a known role.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from graphopt.verify.source import all_nodes, constant_tensors
 from graphopt.verify.values import Array, is_float
 
 ShapeOf = Callable[[str], tuple[int | None, ...] | None]
-"""Gives the shape of a value as far as it is known."""
+"""Returns the shape of a value as far as it is known."""
 
 _STANDARD = frozenset({"", "ai.onnx"})
 _MOVING_DATA = frozenset({"Expand", "Gather", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Unsqueeze"})
 _MOVING_ALL = frozenset({"Cast", "Concat", "Flatten", "Identity", "Transpose"})
 _MAX_DEPTH = 12
 
-# (op, operand) -> role. Operands that are missing here may hold anything.
+# (operator, operand) -> role. All other operands may have any values.
 ROLES: Mapping[tuple[str, int], str] = {
     ("Gather", 1): "index", ("GatherElements", 1): "index", ("ScatterElements", 1): "index", ("Scatter", 1): "index",
     ("ArrayFeatureExtractor", 1): "index_last", ("GatherND", 1): "index_nd", ("ScatterND", 1): "index_nd",
@@ -52,12 +52,12 @@ ROLES: Mapping[tuple[str, int], str] = {
     ("Col2Im", 1): "count", ("Col2Im", 2): "one", ("MelWeightMatrix", 0): "count", ("MelWeightMatrix", 1): "count",
 }  # fmt: skip
 _SIZED = {op for (op, _), role in ROLES.items() if role in ("count", "grid", "ones", "trips")} - {"Slice"} | {"Pad"}
-"""Operators that go on for as long, or allocate as much, as a number says that may have been computed."""
+"""Operators whose run time or allocation is proportional to an operand's value, which may be computed."""
 _AXES_OF_REDUCTION = 1
 _FIRST_SPATIAL = 2
 _OUTWEIGHING = 1e3
 _SIDES = 4
-"""Numbers of a box."""
+"""Number of values of a box."""
 _COUNTING_BACK = frozenset({"Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"})
 """Operators whose indices may be negative."""
 _BACK = 0.25
@@ -65,14 +65,14 @@ _BACK = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """An operand with a known meaning that an input's values reach."""
+    """A use of an input's elements as an operand with a known role."""
 
     role: str
     node: onnx.NodeProto
 
 
 def roles_of(model: onnx.ModelProto, constants: Mapping[str, Array]) -> dict[str, tuple[Use, ...]]:
-    """The limiting uses of each graph input that has any, in a model with such small constants."""
+    """The limiting uses of each graph input that has any, given the small constants of the model."""
     readers: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
     functions = {(f.domain, f.name): f for f in model.functions}
     for node in all_nodes(model.graph.node):
@@ -87,19 +87,19 @@ def roles_of(model: onnx.ModelProto, constants: Mapping[str, Array]) -> dict[str
 
 
 def small_constants(model: onnx.ModelProto) -> dict[str, Array]:
-    """The constants of the main graph that have one number, or few."""
+    """The constants of the main graph with one element, or none."""
     tensors = constant_tensors(model.graph, model.graph.node)
     return {n: onnx.numpy_helper.to_array(t) for n, t in tensors.items() if sum(t.dims) <= 1}
 
 
 def may_count(model: onnx.ModelProto) -> bool:
-    """Whether a model has operators that a large number could keep busy without end."""
+    """Whether a model has operators that a large number could keep running without end."""
     bodies = (model.graph.node, *(function.node for function in model.functions))
     return any(node.op_type in _SIZED for body in bodies for node in all_nodes(body))
 
 
 def masks_of(model: onnx.ModelProto) -> set[str]:
-    """The inputs that are masks of 0 and 1 that a model computes with."""
+    """The inputs that are masks of 0 and 1 in arithmetic."""
     found = roles_of(model, small_constants(model)).items()
     return {name for name, uses in found if any((u.role, u.node.op_type) == ("bits", "Sub") for u in uses)}
 
@@ -137,7 +137,7 @@ def _follow(
 def _masks(
     name: str, readers: Mapping[str, list[tuple[onnx.NodeProto, int]]], constants: Mapping[str, Array], depth: int
 ) -> Iterator[Use]:
-    """Uses as a mask that is computed with, as in `(1 - mask) * -10000`: any number but 0 and 1 would outweigh all."""
+    """Uses as a mask in arithmetic, as in `(1 - mask) * -10000`: numbers other than 0 and 1 would dominate the rest."""
     for node, slot in readers.get(name, ()) if depth <= _MAX_DEPTH else ():
         if node.op_type in _MOVING_ALL or (node.op_type in _MOVING_DATA and slot == 0):
             for output in node.output:
@@ -162,7 +162,7 @@ def _single(array: Array | None) -> float | None:
 
 
 def _body_input(node: onnx.NodeProto, slot: int) -> str | None:
-    """The name by which a Loop's or Scan's body knows one of the node's inputs."""
+    """The body input of a Loop or Scan that corresponds to an input of the node."""
     if node.op_type not in {"Loop", "Scan"}:
         return None
     for attribute in node.attribute:
@@ -173,12 +173,12 @@ def _body_input(node: onnx.NodeProto, slot: int) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What is known about the values around an operand.
+    """Known facts about the values around an operand.
 
     Attributes:
-        shape_of: Gives shapes.
+        shape_of: Returns shapes.
         constants: Small constants by name.
-        bold: Whether other values than the most harmless are to be tried.
+        bold: Whether to try values other than the safest.
     """
 
     shape_of: ShapeOf
@@ -189,7 +189,7 @@ class Surroundings:
 def limited(
     rng: np.random.Generator, uses: tuple[Use, ...], dtype: np.dtype[Any], shape: tuple[int, ...], scene: Surroundings
 ) -> Array | None:
-    """Values that suit the most limiting use; None when the uses allow anything of this type."""
+    """Values that suit the most limiting use; None if the uses allow all values of this type."""
     for role in _BY_STRICTNESS:
         for use in uses:
             if use.role == role:
@@ -223,12 +223,12 @@ def _draw_floats(rng: np.random.Generator, use: Use, shape: tuple[int, ...], sce
 
 
 def _boxes(rng: np.random.Generator, node: onnx.NodeProto, shape: tuple[int, ...]) -> Array:
-    """Boxes of which several overlap by about any share, as the node reads them: two corners, or center and size."""
+    """Boxes, some overlapping by various shares, in the node's format: two corners, or center and size."""
     half = rng.uniform(0.5, 1.0, (*shape[:-1], 2))
     center = rng.uniform(-0.5, 0.5, half.shape) + rng.integers(0, 3, (*shape[:-1], 1))
     if _attribute(node, "center_point_box", 0):
         return np.concatenate([center, 2 * half], axis=-1)
-    corner = half * rng.choice([-1.0, 1.0], half.shape)  # either diagonal, from either end
+    corner = half * rng.choice([-1.0, 1.0], half.shape)  # corners of either diagonal, in either order
     return np.concatenate([center - corner, center + corner], axis=-1)
 
 
@@ -261,7 +261,7 @@ def _draw_integers(rng: np.random.Generator, use: Use, shape: tuple[int, ...], s
 
 
 def _from_the_end(rng: np.random.Generator, use: Use, drawn: Array, limit: int) -> Array:
-    """Indices of which some are counted from the end, one at least, where the operator counts so."""
+    """Indices, some of them, and at least one, negative if the operator allows that."""
     if use.node.op_type not in _COUNTING_BACK or not drawn.size:
         return drawn
     drawn = np.where(rng.random(drawn.shape) < _BACK, drawn - limit, drawn)
@@ -270,7 +270,7 @@ def _from_the_end(rng: np.random.Generator, use: Use, drawn: Array, limit: int) 
 
 
 def _bold(rng: np.random.Generator, use: Use, shape: tuple[int, ...], scene: Surroundings) -> Array:
-    """Values of which the first is not the most harmless one, and sizes that something is expanded to."""
+    """Values of which the first is not the safest one, and sizes that really expand the data."""
     low, high = _BOLD_RANGES.get(use.role, _RANGES[use.role])
     drawn = np.asarray(rng.integers(low, high, shape, endpoint=True))
     drawn.reshape(-1)[:1] = high
@@ -282,7 +282,7 @@ def _bold(rng: np.random.Generator, use: Use, shape: tuple[int, ...], scene: Sur
 
 def _as_scales(drawn: Array) -> Array:
     if drawn.size > _FIRST_SPATIAL:
-        drawn[:_FIRST_SPATIAL] = 1  # no runtime resizes batch and channels
+        drawn[:_FIRST_SPATIAL] = 1  # no runtime resizes the batch and channel axes
     return drawn
 
 
@@ -298,7 +298,7 @@ def _index_limit(use: Use, data: tuple[int | None, ...] | None, shape: tuple[int
 
 
 def _target_shape(rng: np.random.Generator, data: tuple[int | None, ...] | None, shape: tuple[int, ...]) -> Array:
-    """A legal target for Reshape: the data's dimensions in another order, or everything in one of them."""
+    """A valid target for Reshape: the data's dimensions in another order, or all elements in the first one."""
     length = shape[0] if shape else 1
     if data is not None and len(data) == length and None not in data:
         return np.asarray(rng.permutation(np.array(data, dtype=np.int64))).reshape(shape)

@@ -1,4 +1,4 @@
-"""Running a model without any optimization: in onnxruntime, else in onnx's reference evaluator."""
+"""Execution of a model without optimizations: in onnxruntime, else in onnx's reference evaluator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from graphopt.verify.inputs import Feed
 from graphopt.verify.source import Source
 from graphopt.verify.values import Array
 
-_PACKED = {  # element type -> bits of one element; onnxruntime hands these out packed
+_PACKED = {  # element type -> bits of one element; onnxruntime returns these packed
     onnx.TensorProto.INT4: 4,
     onnx.TensorProto.UINT4: 4,
 }
@@ -30,15 +30,15 @@ _FIRST_LINE = 300
 
 
 class CannotLoadError(Exception):
-    """A model that this backend cannot load; the message is one line."""
+    """A backend cannot load the model; the message is one line."""
 
 
 class RunError(Exception):
-    """A run that failed; the message is one line."""
+    """A run failed; the message is one line."""
 
 
 class Runner(Protocol):
-    """Something that runs one model."""
+    """A backend with one loaded model."""
 
     backend: str
 
@@ -83,11 +83,11 @@ class OrtRunner:
             raise RunError(one_line(error)) from None
 
     def stop(self) -> None:
-        """End a run that goes on in another thread, and let none begin."""
+        """End a run in another thread, and prevent new runs."""
         self._quiet.terminate = True
 
     def _run_ort_values(self, feed: Feed) -> list[Any]:
-        """The way for types that NumPy does not know: bfloat16, float8, 4-bit integers."""
+        """Run with types that NumPy does not know: bfloat16, float8, 4-bit integers."""
         ort = require("onnxruntime")
 
         held = {}
@@ -101,7 +101,7 @@ class OrtRunner:
 
 
 class ReferenceRunner:
-    """onnx's own evaluator, written in Python: slow, but it knows every standard op."""
+    """onnx's reference evaluator, written in Python: slow, but it supports every standard operator."""
 
     backend = "reference"
 
@@ -130,7 +130,7 @@ class ReferenceRunner:
 
 
 def open_runner(source: Source, backends: Sequence[str] = ("onnxruntime", "reference")) -> Runner:
-    """The first backend that can load the model; CannotLoadError says what each of them objected to."""
+    """The first backend that can load the model; CannotLoadError states the objections of each."""
     kinds: dict[str, type[OrtRunner] | type[ReferenceRunner]] = {
         "onnxruntime": OrtRunner,
         "reference": ReferenceRunner,
@@ -147,9 +147,9 @@ def open_runner(source: Source, backends: Sequence[str] = ("onnxruntime", "refer
 
 
 def one_line(error: BaseException) -> str:
-    """An exception as one readable line: onnxruntime's prefixes, source paths and stack traces removed."""
+    """An exception as one readable line, without onnxruntime's prefixes, source paths and signatures."""
     text = " ".join(str(error).split()) or type(error).__name__
-    text = f"there is no {text}" if isinstance(error, KeyError) else text  # its text is the key alone
+    text = f"there is no {text}" if isinstance(error, KeyError) else text  # its text is only the key
     text = re.sub(r"\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
     text = re.sub(r"(/\S+/)?onnxruntime(_src)?/\S+:\d+ \S[^)]*\)( const)? ", "", text)
     text = re.sub(r"Load model from .*? failed: ?", "", text)

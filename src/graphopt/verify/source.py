@@ -1,4 +1,4 @@
-"""A model to be run: a light proto for looking at it, and what a runtime loads, with no needless copy of weights."""
+"""A model to be run: a light proto for inspection, and a form to load, without needless copies of weights."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from graphopt.system.files import scratch
 from graphopt.system.given import is_text
 
 ModelLike = AnySource
-"""What `compare` accepts for a model."""
+"""The forms of a model that `compare` accepts."""
 
-_SMALL_BYTES = 4096  # values of small tensors (shapes, axes) tell inference and input generation something
+_SMALL_BYTES = 4096  # inference and input generation use values of small tensors (shapes, axes)
 _EXTERNAL = onnx.TensorProto.EXTERNAL
 
 
 class Source:
-    """One model, in whichever form it was given.
+    """One model, given in any form.
 
     Attributes:
-        proto: The graph for looking at. Large weights may be absent from it: see `skeleton`.
-        label: How messages call it.
+        proto: The model for inspection. Large weights may be absent from it: see `skeleton`.
+        label: Its name in messages.
     """
 
     __slots__ = ("_beside", "_folder", "_given", "_temporary", "label", "proto")
@@ -66,7 +66,7 @@ class Source:
             self.proto = skeleton(self.proto)
 
     def loadable(self) -> str | bytes:
-        """What onnxruntime loads: the path where there is one, else the serialized model."""
+        """The form that onnxruntime loads: the path if there is one, else the serialized model."""
         if isinstance(self._given, Path):
             return str(self.path())
         if isinstance(self._given, bytes):
@@ -93,9 +93,9 @@ class Source:
         return given + sum(file.stat().st_size for file in self._data_files() if file.is_file())
 
     def path(self) -> Path:
-        """A file that holds the model, for the runtime, which is told its name as text.
+        """A file with the model, for the runtime, which needs its name as text.
 
-        It is a temporary one when the model was given in memory, or its name is none.
+        It is a temporary file if the model was given in memory, or its name is not text.
         """
         if isinstance(self._given, Path):
             return self._given if is_text(str(self._given)) else self._copied(self._given)
@@ -107,9 +107,9 @@ class Source:
         return target
 
     def plain_path(self) -> Path:
-        """A file that holds the model, for whoever else.
+        """A file with the model, for other readers.
 
-        ONNX's own reader refuses data that a link leads to, or that has a second name, as it is in caches.
+        ONNX's own reader refuses data behind a symbolic or hard link, as caches have it.
         """
         path = self.path()
         files = [file for file in self._data_files() if file.is_file()]
@@ -117,7 +117,7 @@ class Source:
         return self._copied(path) if linked and path == self._given else path
 
     def _data_files(self) -> list[Path]:
-        """Where the model's external data is to be: beside the path that was given."""
+        """The model's external data files: next to the given path."""
         return [self._given.parent / name for name in self._beside] if isinstance(self._given, Path) else []
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ class Source:
         return self._folder
 
     def _copied(self, path: Path) -> Path:
-        """A copy of a model and its data in files of their own; the path itself where that cannot be."""
+        """A copy of a model and its data without links; the path itself if that is not possible."""
         folder = self._directory()
         target = folder / path.name.encode(errors="replace").decode()
         if target.exists():
@@ -142,14 +142,14 @@ class Source:
         if not may_be_read or shutil.disk_usage(folder).free < 2 * needed:
             return path
         for name, file in zip(self._beside, files, strict=True):
-            if file.is_file():  # whoever reads the copy says what is missing
+            if file.is_file():  # the reader of the copy reports missing files
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, folder / name)
         shutil.copyfile(path, target)
         return target
 
     def _spill(self, model: onnx.ModelProto) -> Path:
-        """Write a model above 2 GiB with its weights beside it, leaving the caller's proto as it is."""
+        """Write a model above 2 GiB with external weights, without changing the caller's proto."""
         target = self._directory() / "model.onnx"
         if target.exists():
             return target
@@ -171,10 +171,9 @@ class Source:
 
 
 def _with_its_data(path: Path, beside: set[str]) -> Path:
-    """The path by which a runtime finds a model's external data: it looks beside the name that it is given.
+    """The path by which a runtime finds a model's external data: it looks next to the given path.
 
-    That may be a link, as in a model hub's cache, with links to the data beside it; or the data is beside what the link
-    leads to.
+    That may be a link, as in a model hub's cache, next to links to the data; or the data is next to the link's target.
     """
     link, real = path.absolute(), path.resolve()
     if path.is_symlink() and not all((link.parent / name).exists() for name in beside):
@@ -188,12 +187,12 @@ def _is_below(name: str) -> bool:
 
 
 def _is_inside(file: Path, folders: Folders) -> bool:
-    """Whether a file is in one of the folders at the end of all links; the runtime refuses others."""
+    """Whether a file is in one of the folders after links are resolved; the runtime refuses others."""
     return not file.is_file() or any(file.resolve().is_relative_to(folder.resolve()) for folder in folders)
 
 
 def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy of everything but the main graph's initializers."""
+    """A copy without the main graph's initializers."""
     copy = onnx.ModelProto()
     copy_fields(model, copy, ("graph",))
     copy_fields(model.graph, copy.graph, ("initializer",))
@@ -201,7 +200,7 @@ def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy in which large initializers keep only name, type and dimensions."""
+    """A copy in which large initializers have only name, type and dimensions."""
     copy = without_weights(model)
     for tensor in model.graph.initializer:
         stub = copy.graph.initializer.add()
@@ -213,7 +212,7 @@ def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def has_values(tensor: onnx.TensorProto) -> bool:
-    """False for a tensor of which `skeleton` kept only the description."""
+    """Whether a tensor contains its data; `skeleton` removes that of large ones."""
     if tensor.data_location == _EXTERNAL:
         return False
     count = 1
@@ -225,7 +224,7 @@ def has_values(tensor: onnx.TensorProto) -> bool:
 
 
 def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Nodes, and those of the bodies of each, and of theirs."""
+    """Nodes with all nodes of their subgraphs, recursively."""
     for node in nodes:
         yield node
         for attribute in node.attribute:
@@ -234,7 +233,7 @@ def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def read_by(node: onnx.NodeProto) -> Iterator[str]:
-    """The names of what a node reads, and of what its bodies read or give."""
+    """The names of a node's inputs, and of all inputs and graph outputs in its subgraphs."""
     for inner in all_nodes([node]):
         yield from inner.input
         for attribute in inner.attribute:
@@ -242,7 +241,7 @@ def read_by(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def constant_tensors(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> dict[str, onnx.TensorProto]:
-    """The tensors of a graph's initializers and of the `Constant` nodes among some, where they have contents."""
+    """The tensors of a graph's initializers, and of the `Constant` among `nodes`, if they contain data."""
     found = {tensor.name: tensor for tensor in graph.initializer if has_values(tensor)}
     for node in nodes:
         for attribute in node.attribute if node.op_type == "Constant" and node.output else ():

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
-    """Each array in a value with the path that leads to it; an empty optional is one leaf of its own."""
+    """Each array in a value with its path; an empty optional is a leaf of its own."""
     if value is None:
         return [(f"{path}(none)", 0)]
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Values by which a model tells its inputs apart: what it looks for, it rarely meets among random ones."""
+"""Values that a model compares its inputs with, or looks up: random inputs rarely contain them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _SHARE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a model looks for: texts, whole numbers and floats."""
+    """Values that a model compares with, or looks up: texts, whole numbers and floats."""
 
     texts: tuple[str, ...]
     numbers: tuple[int, ...]
     floats: tuple[float, ...]
 
     def among(self, rng: np.random.Generator, array: Array, low: int | None = None, high: int | None = None) -> Array:
-        """Random values, some of which became values that the model looks for, as far as they are in a range."""
+        """Random values, some of them replaced with these values, as far as they are in a range."""
         if array.dtype.kind in "OSU":
             found = np.array(self.texts, dtype=object)
         elif array.dtype.kind in "iu" and array.dtype.itemsize > 1:
@@ -44,7 +44,7 @@ class Told:
 
 
 def told(model: onnx.ModelProto) -> Told:
-    """What a model and its functions compare with, and the keys of their tables."""
+    """The constants that a model and its functions compare with, and the keys of their tables."""
     bodies = [model.graph.node, *(function.node for function in model.functions)]
     nodes = [node for body in bodies for node in all_nodes(body)]
     constants = constant_tensors(model.graph, nodes)

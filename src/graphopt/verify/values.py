@@ -18,16 +18,16 @@ _NUMERALS = ("0", "1", "2", "-3", "1.5", "10")
 _ORDINARY_INT = 10
 _EXTREME_INT = 100_000
 _ROOM_FOR_TIES = 4
-_FEW = 8  # integers as few as this may be sizes in disguise: 100 000 of something is too many
+_FEW = 8  # integers as few as this may be sizes: 100 000 of something is too many
 _QUIET = 1e-4
-_ROOM_FOR_QUIET = 4  # were it a larger share, the output's range would be that of what is small
-_IMAGE, _FEW_CHANNELS = 2, 2  # axes before those of an image; each of its channels is normalized for itself
-_EDGES = (1 << 53, 1 << 31, 1 << 24)  # what double, 32 bits and float hold all integers up to
+_ROOM_FOR_QUIET = 4  # with a larger share, the small values would determine the output's range
+_IMAGE, _FEW_CHANNELS = 2, 2  # axes before those of an image; each of its channels is normalized separately
+_EDGES = (1 << 53, 1 << 31, 1 << 24)  # double, int32 and float represent all integers up to these
 _EDGE_BITS = 16  # integers up to this width use their whole range in the extreme set
 
 
 def numpy_dtype(dtype: int) -> np.dtype[Any] | None:
-    """The NumPy (or ml_dtypes) type of an ONNX element type; None when there is none."""
+    """The NumPy (or ml_dtypes) type of an ONNX element type; None if there is none."""
     try:
         return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(dtype))
     except (KeyError, TypeError, ValueError):
@@ -36,7 +36,7 @@ def numpy_dtype(dtype: int) -> np.dtype[Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class NumberLimits:
-    """The numbers that describe a floating-point type: largest, smallest normal, and distance of 1.0 to the next."""
+    """Parameters of a floating-point type: largest and smallest normal number, and distance of 1.0 to the next."""
 
     top: float
     tiny: float
@@ -60,13 +60,13 @@ def is_float(dtype: np.dtype[Any]) -> bool:
 
 
 def has_special(dtype: np.dtype[Any]) -> bool:
-    """True when the type can hold NaN or an infinity."""
+    """True if the type can represent NaN."""
     with np.errstate(all="ignore"):
         return is_float(dtype) and bool(np.isnan(np.array([np.nan]).astype(dtype)).any())
 
 
 def draw(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...], flavour: Flavour) -> Array:
-    """Random values of a type: the whole of what its flavour promises, as far as the size allows."""
+    """Random values of a type and a flavour; small shapes may not contain all kinds of the flavour's values."""
     if is_float(dtype):
         return _floats(rng, dtype, shape, flavour)
     if dtype.kind == "b":
@@ -80,7 +80,7 @@ def draw(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...],
 
 
 def beyond(rng: np.random.Generator, drawn: Array) -> Array:
-    """The same, but for a few wide integers that are rounded, or wrap around, in a type that holds fewer of them."""
+    """Replace a few of the wide integers with ones that a narrower type, or a float type, cannot represent."""
     if drawn.dtype.kind not in "iu" or drawn.dtype.itemsize * 8 <= _EDGE_BITS or not drawn.size:
         return drawn
     most, flat = int(np.iinfo(drawn.dtype).max), drawn.flatten()
@@ -99,8 +99,8 @@ def numerals(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 def vary(rng: np.random.Generator, default: Array, *, integers: bool) -> Array:
     """Another value that a caller might give in place of a default: same type, shape and signs.
 
-    Keeping the signs and the order of magnitude keeps variances positive and scales sane; small integers
-    (shapes, axes) are permuted, so that what is legal mostly stays so; a single one becomes the next.
+    Keeping the signs and the order of magnitude keeps variances positive and scales sensible; integers
+    (shapes, axes) are permuted, so that they mostly stay valid; a single integer is incremented.
     """
     if is_float(default.dtype):
         values = default.astype(np.float64)
@@ -119,7 +119,7 @@ def vary(rng: np.random.Generator, default: Array, *, integers: bool) -> Array:
 
 
 def _plain(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Normal numbers of both signs; a quarter on a coarse grid (ties, duplicates), some zeros, some larger."""
+    """Normally distributed numbers; a quarter on a coarse grid (ties, duplicates), some zeros, some larger."""
     values = np.asarray(rng.standard_normal(shape))
     lot = np.asarray(rng.random(shape))
     values = np.where(lot < 0.25, np.round(values * 2.0) / 2.0, values)
@@ -135,12 +135,12 @@ def _floats(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ..
     if flavour == "extreme":
         values = _spread(rng, values, min(1e4, top**0.5), tiny)
     _tie(rng, values)
-    if flavour == "extreme":  # not so quiet that the squares could not be told from 0
+    if flavour == "extreme":  # not so small that their squares underflow to 0
         _quiet(rng, values, calm * max(_QUIET, 2.0 * tiny**0.5))
-    # Types without infinity turn what is too large into NaN, which belongs to the special sets only.
+    # Types without infinity turn numbers that are too large into NaN, which belongs to the special set only.
     with np.errstate(all="ignore"):
         array = np.asarray(np.clip(values, -top, top).astype(dtype))
-    # No huge finite numbers beside the infinities: whether a sum of those overflows depends on its order.
+    # No huge finite numbers next to infinities: whether a sum of them overflows depends on its order.
     if flavour in {"infinite", "nan"}:
         _sprinkle(rng, array, [np.nan] if flavour == "nan" else [np.inf, -np.inf])
     return array
@@ -149,7 +149,7 @@ def _floats(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ..
 def _spread(
     rng: np.random.Generator, values: np.ndarray[Any, np.dtype[np.float64]], large: float, tiny: float
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Replace half of the values by large ones, small ones, denormals and zeros of both signs."""
+    """Replace nearly half of the values with large and small ones, denormals and zeros of both signs."""
     lot = np.asarray(rng.random(values.shape))
     sign = np.where(rng.random(values.shape) < 0.5, -1.0, 1.0)
     up = large ** rng.random(values.shape)
@@ -166,9 +166,9 @@ def _quiet(
     values: np.ndarray[Any, np.dtype[np.float64]],
     small: np.ndarray[Any, np.dtype[np.float64]],
 ) -> None:
-    """Let one of some images, rows or channels hold small numbers only: there the epsilon of a normalization shows.
+    """Fill one of several images, rows or channels with small numbers: there the epsilon of a normalization shows.
 
-    Of few images it is one channel, whole: a row of it would leave the others to normalize by.
+    With few images it is a whole channel: a single row would be normalized together with larger values.
     """
     sizes, few = values.shape[:-1], values.ndim > _IMAGE
     for count in range(1, len(sizes) + 1):
@@ -179,7 +179,7 @@ def _quiet(
 
 
 def _tie(rng: np.random.Generator, values: Array) -> None:
-    """In half of the rows along the last axis and along axis 1, let the largest and the smallest value occur twice."""
+    """Duplicate the largest and the smallest value of half of the rows along the last axis and along axis 1."""
     for axis in {values.ndim - 1, min(1, values.ndim - 1)} - {-1}:
         if values.shape[axis] < _ROOM_FOR_TIES or not values.size:
             continue
@@ -192,7 +192,7 @@ def _tie(rng: np.random.Generator, values: Array) -> None:
 
 
 def _sprinkle(rng: np.random.Generator, array: Array, specials: list[float]) -> None:
-    """Put each special value at one place in fifty, once at least; few, so that not everything becomes NaN."""
+    """Put each special value into one element in fifty, 1 to 16 in all; few, so that not everything becomes NaN."""
     if not array.size or not has_special(array.dtype):
         return
     flat = array.reshape(-1)
