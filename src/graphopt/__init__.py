@@ -1,8 +1,8 @@
-"""Graph optimization for ONNX models: correct, fast in the result, as fast to run, and explainable.
+"""Graph optimization for ONNX models: correct, with fast results, fast to run, and explainable.
 
-`optimize` does the work in one call; `PassManager` gives the choice of passes, the log and the comparison with other
-optimizers. `graphopt.api` has one function for each thing that it does. Everything is imported when it is asked for, so
-that `import graphopt` stays quick.
+`optimize` does the work in one call; `PassManager` offers the choice of passes, the log and the comparison with other
+optimizers. `graphopt.api` has one function for each task. Names are imported on first access, so that `import graphopt`
+stays quick.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'graphopt' has no attribute {name!r}")
     from graphopt.system.collector import paused_gc
 
-    with paused_gc():  # modules stay: the collector would look through them a hundred times
+    with paused_gc():  # modules stay alive: the collector would scan them a hundred times
         return getattr(importlib.import_module(place), name)
 
 

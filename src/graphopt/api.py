@@ -1,7 +1,7 @@
-"""Everything that graphopt does, one function each.
+"""The tasks of graphopt, one function each.
 
-All of them take a model as a path, serialized bytes, a `ModelProto`, an `onnx_ir.Model`, or the `ONNXProgram` that
-`torch.onnx.export` returns, and give a result that prints, shows itself in a notebook, and becomes JSON and HTML.
+All of them accept a model as a path, serialized bytes, a `ModelProto`, an `onnx_ir.Model`, or the `ONNXProgram` that
+`torch.onnx.export` returns. Their results can be printed, shown in a notebook, and converted to JSON and HTML.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ def verify(
     sets: Sequence[str] | None = None, inputs: Feed | Sequence[Feed] | None = None, shapes: Shapes | None = None,
     dims: Mapping[str, int] | None = None, timeout: float | None = None,
 ) -> Report:  # fmt: skip
-    """Run two models on inputs that expose errors, the runtime's optimizations off, and compare.
+    """Run two models on inputs that expose errors, with the runtime's optimizations off, and compare their outputs.
 
     Args:
-        original: the model as it was.
-        result: the model to judge.
+        original: the original model.
+        result: the model to check.
         numerics: how close results must be: `exact`, `rounding` or `fast`.
         seed: seed of the generated inputs.
-        sets: kinds of inputs; all that make sense when None. See `graphopt.verify.SETS`.
-        inputs: inputs of your own, one feed or several; generated ones are then run only where `sets` names them.
+        sets: kinds of inputs; all that apply if None. See `graphopt.verify.SETS`.
+        inputs: your own inputs, one feed or several; generated ones are then run only if `sets` names them.
         shapes: shapes of inputs, by name.
         dims: sizes of symbolic dimensions, by name.
-        timeout: seconds after which to give up.
+        timeout: seconds after which the comparison is stopped.
 
     Raises:
-        ModelError: a file cannot be read or is no model.
-        UsageError: an unknown level of numerics or kind of inputs.
+        ModelError: a file cannot be read or is not a model.
+        UsageError: a level of numerics or kind of inputs is unknown.
     """
     from graphopt.verify import compare
 
@@ -64,7 +64,7 @@ def verify(
 
 
 def explain(source: Source, level: str | Level = Level.BASIC, **settings: Unpack[RunSettings]) -> Explanation:
-    """Run passes over a model and tell what they did, in order, and where they declined and why.
+    """Run passes over a model and report what they did, in order, and where and why they declined.
 
     Args:
         source: the model.
@@ -85,19 +85,19 @@ def bisect(
     source: Source, level: str | Level = Level.BASIC, *, seed: int = 0, inputs: Feed | None = None,
     timeout: float | None = None, progress: Progress = _ignore, **settings: Unpack[RunSettings],
 ) -> Fault | None:  # fmt: skip
-    """Find the one rewrite that makes a model's result differ, and the smallest model that shows it.
+    """Find the rewrite that makes the results of a model differ, and the smallest model that shows it.
 
     Args:
         source: the model.
         level: `basic`, `extended`, `layout` or `all`.
         seed: seed of the generated inputs.
-        inputs: inputs of your own on which the difference shows.
+        inputs: your own inputs on which the results differ.
         timeout: seconds for each comparison.
-        progress: told how far things are.
-        **settings: see `PassManager`; `numerics` is also how close results must be.
+        progress: called with the current step and the fraction that is done.
+        **settings: see `PassManager`; `numerics` also states how close results must be.
 
     Returns:
-        The fault, or None when the results agree.
+        The fault, or None if the results agree.
 
     Raises:
         ModelError: the model cannot be read.
@@ -120,22 +120,22 @@ def profile(
     budget: float = 6.0, shapes: Shapes | None = None, dims: Mapping[str, int] | None = None,
     inputs: Mapping[str, Any] | None = None, seed: int = 0, progress: Progress = _ignore,
 ) -> Profile:  # fmt: skip
-    """Find out where a model's time goes, operator by operator, at each of the runtime's levels.
+    """Measure a model's run time by operator, at each optimization level of the runtime.
 
     Args:
         source: the model.
-        parts: some of `levels`, `alone`, `denormals` and `threads`; all when None.
-        threads: threads of everything but the thread table.
-        thread_counts: thread counts of that table; 1, all cores and twice as many when None.
-        graphopt: profile what graphopt makes at level `all` beside the runtime's levels.
-        top: how many operators to time alone.
-        rounds: interleaved rounds under the profiler, at most.
-        budget: seconds of these for each level, and of each further measurement.
+        parts: some of `levels`, `alone`, `denormals` and `threads`; all if None.
+        threads: number of threads, except for the thread table.
+        thread_counts: thread counts of that table; 1, all cores and twice as many if None.
+        graphopt: also profile graphopt's result at level `all`.
+        top: number of operators to time alone.
+        rounds: most interleaved rounds under the profiler.
+        budget: seconds of these rounds for each level, and of each further measurement.
         shapes: shapes of inputs, by name.
         dims: sizes of symbolic dimensions, by name.
-        inputs: inputs of your own.
+        inputs: your own inputs.
         seed: seed of generated inputs.
-        progress: told how far things are.
+        progress: called with the current step and the fraction that is done.
 
     Raises:
         ModelError: the model cannot be read or run.

@@ -1,12 +1,12 @@
-"""The exceptions that graphopt raises, one class per person who can act on it."""
+"""The exceptions of graphopt, one class for each party that can fix the cause."""
 
 
 class GraphoptError(Exception):
-    """Base of all graphopt errors. The message says what was expected and what was found."""
+    """Base of all graphopt errors. The message states what was expected and what was found."""
 
 
 class ModelError(GraphoptError):
-    """The model or file given is not usable; its provider can fix it."""
+    """The given model or file is not usable; its provider can fix it."""
 
 
 class UsageError(GraphoptError):
@@ -22,20 +22,20 @@ class EngineError(GraphoptError):
 
 
 class PluginWarning(UserWarning):
-    """Passes of a third party are left out; the message says whose and why. Everything else works as without them."""
+    """Third-party passes are left out; the message states whose and why. Everything else works as without them."""
 
 
 class Decline(Exception):  # noqa: N818 -- an answer, not an error
-    """A rule leaves a node as it is; raised where that turns out, caught by the driver, never seen by a user.
+    """A rule leaves a node as it is; raised at the failed condition, caught by the driver, never seen by a user.
 
-    With a reason it is a near miss: the operators fitted and something else did not. Without one the node is not the
-    rule's business. The text is formatted only when somebody asks for it, since almost no reason is ever read; give it
+    With a reason it is a near miss: the operators match, but another condition fails. Without a reason the rule does
+    not concern the node. The text is formatted on demand, since almost no reason is ever read; give it
     plain names and numbers, not values or nodes: it may be read after the graph changed.
 
     Args:
-        reason: text in lower case, a `str.format` template when there are operands; left out
-            when there is nothing to say.
-        *operands: what fills the template.
+        reason: text in lower case, a `str.format` template if there are operands; left out
+            if the rule does not concern the node.
+        *operands: the arguments of the template.
 
     Examples:
         >>> str(Decline("{} output channels but {} scales", 8, 4))
@@ -50,10 +50,10 @@ class Decline(Exception):  # noqa: N818 -- an answer, not an error
 
 
 class Tries:
-    """Several tries, of which one is to succeed: a `Decline` ends the one that it is raised in, and is kept.
+    """Several attempts, one of which should succeed: a `Decline` ends the attempt that raises it, and is kept.
 
     Attributes:
-        declined: the last of them with a reason; one without where none has any.
+        declined: the last `Decline` with a reason; without a reason if none has one.
 
     Examples:
         >>> tries = Tries()
@@ -79,4 +79,4 @@ class Tries:
 
 
 class VerificationError(GraphoptError, AssertionError):
-    """The optimized model was not shown to give the original's results; the message says where they differ."""
+    """The optimized model was not shown to give the original's results; the message states where they differ."""

@@ -1,4 +1,4 @@
-"""`PassManager`: optimize a model, see what was done, and compare with every other optimizer."""
+"""`PassManager`: optimize a model, report the changes, and compare with other optimizers."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
 
 
 def _logger() -> Logger | None:
-    """The logger of runs; None while nobody has imported `logging`, who thus cannot hear anything."""
+    """The logger of runs; None while `logging` is not imported, so that there can be no handler."""
     if "logging" not in sys.modules:
         return None
     import logging
 
     found = logging.getLogger("graphopt")
     if not found.handlers:
-        found.addHandler(logging.NullHandler())  # who wants to hear it says where
+        found.addHandler(logging.NullHandler())  # silent until the program adds a handler
     return found
 
 
 class RunSettings(TypedDict, total=False):
-    """What a run can be told by keyword; `PassManager` says what each means."""
+    """The keyword arguments of a run, which `PassManager` documents."""
 
     passes: str | Iterable[str] | None
     skip: Iterable[str] | None
@@ -72,35 +72,35 @@ class PassManager:
 
     Args:
         level: `basic` (standard operators at the model's opset), `extended` (adds `com.microsoft`, inlines functions,
-            brings the model to opset 17 where it normalizes layers),
+            converts the model to opset 17 if it contains layer normalizations),
             `layout` or `all` (adds the blocked NCHWc layout for one target).
-        passes: a pipeline as text, or pass names in order; it takes the place of the level's.
+        passes: a pipeline as text, or pass names in order; it replaces that of the level.
         skip: names of passes to leave out.
-        numerics: `exact`, `rounding` (the default) or `fast`: the ceiling for passes that are not named one by one.
+        numerics: `exact`, `rounding` (the default) or `fast`: the ceiling for passes that are not named individually.
         target: `host`, or the instruction set that layout passes write for.
         verify: run the original and the result on generated inputs and raise if they differ. After layout passes
-            inputs with NaN and infinities are left out: the runtime's blocked max pools treat them differently. Nor
-            do they decide after passes that are for finite numbers.
-        strict: raise what a pass raises, instead of undoing and reporting it.
+            inputs with NaN and infinities are left out: the runtime's blocked max pools treat them differently.
+            Differences on them do not count after passes that are correct for finite numbers only.
+        strict: re-raise exceptions of passes, instead of undoing the pass and reporting the failure.
         explain: collect the reasons of near misses.
         profile: time every attempt of every rule.
         check: verify the view after every rewrite (slow).
-        limit: stop after that many rewrites.
+        limit: stop after this many rewrites.
         shapes: fixed shapes for inputs, by name; outputs and symbols follow.
         dims: fixed sizes for symbolic dimensions, by name.
-        inline_functions: replace calls of model-local functions by their bodies, before anything else. Levels above
-            `basic` always do, unless `skip` has the pass of that name.
-        opset: bring the model to this version of the standard's operators first, and leave it there; see
-            `graphopt.convert`. Without one, levels above `basic` may bring it to opset 17.
-        opaque_weights: leave weights in files beside the model unread, and refer to them as before: `missing` those
-            whose file is not there, `all` any. Passes that need their bytes decline.
-        constant_initializers: take initializers that are inputs, too, for constants, as ONNX Runtime does before IR
-            version 4: they are no inputs of the result, and passes read them. Without it they stay what a caller may
-            override, at every IR version.
-        options: further settings for passes; its `target` is replaced when `target` is given.
+        inline_functions: replace calls of model-local functions with their bodies, before anything else. Levels above
+            `basic` always do, unless `skip` names that pass.
+        opset: first convert the model to this version of the standard's operators, and keep it; see
+            `graphopt.convert`. Without it, levels above `basic` may convert the model to opset 17.
+        opaque_weights: leave weights in external files unread, and keep the references to them: `missing` for those
+            whose file is missing, `all` for all. Passes that need their bytes decline.
+        constant_initializers: treat initializers that are also inputs as constants, as ONNX Runtime does before IR
+            version 4: they are no longer inputs of the result, and passes read them. Otherwise a caller may override
+            them, at every IR version.
+        options: further settings for passes; its `target` is replaced if `target` is given.
 
     Raises:
-        UsageError: an argument is not known.
+        UsageError: an argument is not valid.
     """
 
     def __init__(
@@ -135,14 +135,14 @@ class PassManager:
 
         Args:
             source: a path, serialized bytes, a `ModelProto`, or a view (which is changed).
-            inplace: change the given `ModelProto` instead of making a new one; `Result.model` is that proto then.
+            inplace: change the given `ModelProto` instead of making a new one; `Result.model` is then that proto.
 
         Returns:
-            The result: the model, the events, what each pass cost.
+            The result: the model, the events, the time of each pass.
 
         Raises:
-            ModelError: the model cannot be read, was written for another target, or cannot be brought to the opset
-                that was asked for.
+            ModelError: the model cannot be read, was written for another target, or cannot be converted to the
+                requested opset.
             VerificationError: with `verify=True`, the result differs from the original.
         """
         start = perf_counter()
@@ -155,7 +155,7 @@ class PassManager:
                 from graphopt.opsets import convert_loaded
 
                 convert_loaded(model, self.opset)
-            weigh(model, 2 * before.bytes + 3000 * before.nodes)  # weights that are made anew, and the view
+            weigh(model, 2 * before.bytes + 3000 * before.nodes)  # with weights that are computed, and the view
             log = Log(listen=self.explain, profile=self.profile, limit=self.limit)
             execute(self.plan, model, log, strict=self.strict, check=self.check, options=self.options)
             result = Result(model, log, before, perf_counter() - start, str(self.plan.pipeline))
@@ -168,7 +168,7 @@ class PassManager:
         return result
 
     def _tell(self, result: Result) -> None:
-        """Log what somebody who relies on the run should know, and what it did."""
+        """Log warnings about the run, and what it did."""
         logger = _logger()
         if logger is None:
             return
@@ -195,7 +195,7 @@ class PassManager:
         )  # fmt: skip
 
     def as_optimized(self, source: Source) -> Source:
-        """What the result is to be compared with: the model itself, with the shapes and constants that were asked for.
+        """The model to compare the result with: the source, with the requested shapes and constants.
 
         Args:
             source: a path, serialized bytes, or a `ModelProto`, which is not changed.
@@ -204,13 +204,13 @@ class PassManager:
         return source if as_given else self._load(source, inplace=False).flush()
 
     def prepared(self, source: Source) -> Source:
-        """What the passes begin with: the model with the shapes and at the opset that were given.
+        """The model that the passes start from: with the requested shapes, at the requested opset.
 
         Args:
             source: a path, serialized bytes, or a `ModelProto`, which is not changed.
 
         Raises:
-            ConversionError: it cannot be brought to the opset.
+            ConversionError: it cannot be converted to the opset.
         """
         before = self.as_optimized(source)
         if self.opset is None:
@@ -239,20 +239,20 @@ class PassManager:
         self, source: Source, result: Result, *, seed: int = 0, inputs: Feed | Sequence[Feed] | None = None,
         timeout: float | None = None,
     ) -> Report:  # fmt: skip
-        """Run a result and what it was made of on the same inputs, and compare as the passes that fired ask for.
+        """Run a result and its source on the same inputs, and compare at the numerics of the passes that fired.
 
         Args:
-            source: what was optimized: a path, serialized bytes, or a `ModelProto`.
+            source: the model that was optimized: a path, serialized bytes, or a `ModelProto`.
             result: the result of this manager's run.
             seed: seed of the generated inputs.
-            inputs: inputs of your own, one feed or several, beside the generated ones.
-            timeout: seconds after which to give up.
+            inputs: your own inputs, one feed or several, in addition to the generated ones.
+            timeout: seconds after which the comparison is stopped.
 
         Returns:
-            The report. Where all passes are exact but bits differ, it is that for `rounding`: what they uncover as a
-            constant, such as a weight behind an `Identity`, the runtime multiplies with another kernel. Where a pass
-            fired that is as exact as it says for finite numbers only, NaN and infinities decide nothing. Where weights
-            were left unread, both sides are run with the same random ones: no pass has relied on any.
+            The report. If all passes are exact but bits differ, it is that for `rounding`: with an operand that becomes
+            a visible constant, such as a weight behind an `Identity`, the runtime uses another kernel. If a pass
+            fired whose numerics hold for finite numbers only, differences on NaN and infinities do not count. If
+            weights were left unread, both models run with the same random ones: no pass has relied on their values.
         """
         from graphopt.verify import FINITE_SETS, SETS, compare
 
@@ -275,7 +275,7 @@ class PassManager:
         return compare(before, after, numerics=numerics, seed=seed, sets=sets, inputs=inputs, timeout=timeout)
 
     def _numerics_used(self, result: Result) -> Numerics:
-        """The loosest numerics among the passes that fired."""
+        """The loosest numerics of the passes that fired."""
         fired = [self.plan.rule(name).numerics for name in result.hits]
         return max(fired, default=Numerics.EXACT)
 
@@ -284,7 +284,7 @@ class PassManager:
 
         Args:
             source: the model.
-            against: names of peers; all that are installed when None.
+            against: names of peers; all that are installed if None.
             **settings: see `graphopt.audit.audit`.
         """
         from graphopt.audit import audit
@@ -309,14 +309,14 @@ def _check_kinds(**arguments: Any) -> None:
 
 
 def _with_stated(options: Options, target: Target | None, opset: int | None) -> Options:
-    """Options with what a run was told besides: an opset that was asked for is kept."""
+    """Options with the target of a run; a requested opset is kept."""
     from dataclasses import replace
 
     return replace(options, target=target or options.target, keep_opset=options.keep_opset or opset is not None)
 
 
 Whole = TypeVar("Whole", bound=IrModel | Program)
-"""What comes back as what it was given: an `onnx_ir.Model`, or an `ONNXProgram` of torch."""
+"""Sources whose result has the same type: an `onnx_ir.Model`, or an `ONNXProgram` of torch."""
 
 
 @overload
@@ -345,8 +345,8 @@ def optimize(
         **settings: see `PassManager`.
 
     Returns:
-        The optimized model: an `onnx_ir.Model` for one, a program for a program, otherwise a `ModelProto`. Large
-        weights of the former two are shared with what was given.
+        The optimized model: an `onnx_ir.Model` or `ONNXProgram` if that was given, otherwise a `ModelProto`. The former
+        two share large weights with the source.
 
     Examples:
         >>> from graphopt import demo, optimize
@@ -368,13 +368,13 @@ def optimize_file(
     source: Source, destination: str | PathLike[str], level: str | Level = Level.BASIC,
     *, external_data: ExternalData | None = None, **settings: Unpack[RunSettings],
 ) -> Result:  # fmt: skip
-    """Optimize from file to file: weights that no pass touches flow from one to the other unread.
+    """Optimize from file to file: weights that no pass touches are copied without being loaded.
 
     Args:
-        source: the model to read: a path, as a rule.
+        source: the model to read, usually a path.
         destination: the file to write, atomically.
         level: `basic`, `extended`, `layout` or `all`.
-        external_data: how to lay out weights outside the file; as in the source when None.
+        external_data: how to lay out external weights; as in the source if None.
         **settings: see `PassManager`.
     """
     result = PassManager(level, **settings).run(source)

@@ -1,6 +1,6 @@
-"""Text that a model brings along, made safe to show: names may hold anything, a terminal's commands among it.
+"""Text from a model, made safe to show: names may contain anything, including terminal escape sequences.
 
-All that goes to a terminal, a Markdown table or an HTML page goes through here. JSON needs none of it: it is written in
+All text for a terminal, a Markdown table or an HTML page passes through here. JSON does not need it: it is written in
 ASCII, with its own escapes.
 """
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    r"""The text with whatever would not show as itself written as an escape like `\x1b` or `\u202e`.
+    r"""The text with unprintable characters replaced with escapes such as `\x1b` or `\u202e`.
 
-    Control characters, line and paragraph separators, marks that turn the direction of writing, characters without
-    width, and bytes that are no UTF-8 are among them.
+    Among these are control characters, line and paragraph separators, marks of the writing direction, characters
+    without width, and bytes that are not UTF-8.
 
     Args:
         text: the text.
-        lines: whether line feeds stay.
+        lines: whether to keep line feeds.
     """
     if text.isprintable():
         return text
@@ -35,21 +35,21 @@ def counted(number: int, noun: str) -> str:
     """A number with its noun: `1 rewrite`, `2,000 rewrites`.
 
     Args:
-        number: how many.
-        noun: of one.
+        number: the number.
+        noun: the noun in the singular.
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def markdown(text: str) -> str:
-    """The text as a cell of a Markdown table shows it: no HTML, no links, no end of the cell before its end."""
+    """The text for a cell of a Markdown table: HTML, links and `|` are escaped."""
     return printable(text).replace("|", "\\|").replace("<", "&lt;").replace("](", "]\\(")
 
 
 def console(**settings: Any) -> Console:
-    """A console of rich that shows text as it is: no markup, no emoji codes, nothing that is not printable.
+    """A console of rich that shows text literally: no markup, no emoji codes, and unprintable characters escaped.
 
-    Line feeds end lines in a `Lines`; in any other text they are escaped.
+    Line feeds are kept in a `Lines`; in any other text they are escaped.
 
     Args:
         **settings: for rich's `Console`.

@@ -1,8 +1,8 @@
-"""Data classes that are quick to define, for what a first call imports.
+"""Data classes that are quick to define, for modules that a first call imports.
 
-The decorator of the standard library compiles the text of up to six methods for every class: half a millisecond each,
-and a call in a new process defines eighty classes of which it makes objects of half. The one here has all methods
-shared but for `__init__`, which is compiled when the first object is made. Fields, their checks, slots, `replace` and
+The decorator of the standard library compiles the source of up to six methods per class: half a millisecond per class,
+and a call in a new process defines eighty classes, half of which it never instantiates. Here all methods are shared
+except `__init__`, which is compiled when the first object is made. Fields, their checks, slots, `replace` and
 `asdict` are the standard library's.
 """
 
@@ -33,13 +33,13 @@ else:
         slots: bool = False,
         kw_only: bool = False,
     ) -> Any:
-        """Make a class of its fields: `dataclasses.dataclass` with these of its options, and the same behaviour."""
+        """Make a data class: like `dataclasses.dataclass` with a part of its options, and the same behaviour."""
         if cls is None:
             return lambda it: dataclass(it, init=init, eq=eq, frozen=frozen, slots=slots, kw_only=kw_only)
         if frozen and not cls.__dict__.keys().isdisjoint(_FROZEN):
             raise TypeError(f"{cls.__name__} is frozen and says itself how its attributes are set")
         if cls.__doc__ is None:
-            cls.__doc__ = cls.__name__  # the standard library would derive the signature to write it here
+            cls.__doc__ = cls.__name__  # otherwise the standard library computes the signature for it
         given = set(cls.__dict__)
         annotations = cls.__dict__.get("__annotations__", {})  # noqa: RUF063 -- it is changed, and no copy of it
         stated = _plain_text(annotations)
@@ -59,31 +59,31 @@ else:
 
 
 def _plain_text(annotations: Mapping[str, Any]) -> dict[str, str]:
-    """The annotations that are text and none of the standard library's own marks, or nothing where another is there.
+    """The annotations if all are text without the standard library's own marks, otherwise an empty dict.
 
-    It looks for these in each text. While classes are made, these annotations are no text.
+    The standard library searches each text for these marks, so the texts are replaced while it makes the class.
     """
     try:
         texts = " ".join(annotations.values())
-    except TypeError:  # one is no text
+    except TypeError:  # an annotation is not text
         return {}
     return {} if "ClassVar" in texts or "InitVar" in texts or "KW_ONLY" in texts else dict(annotations)
 
 
 def _methods(cls: type, eq: bool, frozen: bool, slots: bool) -> dict[str, Callable[..., Any]]:
-    """What a class gets that it does not say itself."""
+    """The methods that a class gets unless it defines them itself."""
     compared = {"__eq__": _equal(cls)} if eq else {}
     pickled = _PICKLED if frozen and slots else {}
     return {"__repr__": _repr, **compared, **(_FROZEN if frozen else {}), **pickled}
 
 
 def _has_hash(cls: type) -> bool:
-    """Whether a class says itself how it is hashed; Python writes None where it says how it is compared only."""
+    """Whether a class defines `__hash__` itself; Python sets it to None if the class only defines `__eq__`."""
     return cls.__dict__.get("__hash__") is not None or ("__hash__" in cls.__dict__ and "__eq__" not in cls.__dict__)
 
 
 def _waiting(cls: type, frozen: bool) -> Callable[..., None]:
-    """An `__init__` that puts the real one in its place when it is called."""
+    """An `__init__` that replaces itself with the real one on the first call."""
 
     def ready() -> Callable[..., None]:
         real = cls.__init__ = _init(cls, frozen)  # type: ignore[misc]  # that is the point
@@ -97,7 +97,7 @@ def _waiting(cls: type, frozen: bool) -> Callable[..., None]:
 
 
 class _Signature:
-    """What `inspect.signature` asks a class for: that of the real `__init__`."""
+    """The `__signature__` of a class, for `inspect.signature`: that of the real `__init__`."""
 
     def __get__(self, instance: object, owner: type) -> inspect.Signature:
         if instance is not None:
@@ -108,14 +108,14 @@ class _Signature:
 
 
 class _Factory:
-    """Stands for an argument that is left out and made anew each time."""
+    """The default of an argument with a default factory."""
 
     def __repr__(self) -> str:
         return "<factory>"
 
 
 def _init(cls: type, frozen: bool) -> Callable[..., None]:
-    """The function that sets the fields, compiled as a person would write it."""
+    """The `__init__` that sets the fields, compiled from the source that a person would write."""
     known: dict[str, Any] = {"_set": object.__setattr__, "_missing": _Factory()}
     plain: list[str] = ["self"]
     named: list[str] = []
@@ -140,7 +140,7 @@ def _init(cls: type, frozen: bool) -> Callable[..., None]:
 
 
 def _setting(cls: type, name: str, value: str, known: dict[str, Any]) -> str:
-    """What sets an attribute past the refusal of a frozen class; its slot, where it has one, looks for no name."""
+    """A statement that sets an attribute of a frozen class; directly by its slot, if it has one, which is faster."""
     slot = getattr(cls, name, None)
     if not isinstance(slot, MemberDescriptorType):
         return f"_set(self, {name!r}, {value})"
@@ -149,7 +149,7 @@ def _setting(cls: type, name: str, value: str, known: dict[str, Any]) -> str:
 
 
 def _default(field: Field[Any], known: dict[str, Any]) -> str:
-    """The name of a field's default or of what makes it, or nothing."""
+    """The name of a field's default or default factory in `known`, "" if it has neither."""
     value = field.default if field.default_factory is MISSING else field.default_factory
     if value is MISSING:
         return ""
@@ -182,14 +182,14 @@ def _hash(cls: type) -> Callable[[Any], int]:
 
 
 def _reader(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """What reads these attributes, in a tuple however many there are."""
+    """A function that returns these attributes as a tuple, for any number of them."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda each: tuple([getattr(each, name) for name in names])
 
 
 def _refuse(self: Any, name: str, *value: Any) -> None:
-    """Set or delete no attribute, but what a class that derives from a frozen one has besides its fields."""
+    """Refuse to set or delete attributes, except those that a subclass of a frozen class has besides the fields."""
     kind = type(self)
     if "__dataclass_fields__" in kind.__dict__ or name in kind.__dataclass_fields__:
         raise FrozenInstanceError(f"cannot {'assign to' if value else 'delete'} field {name!r}")
@@ -207,4 +207,4 @@ def _restore(self: Any, state: list[Any]) -> None:
 
 _FROZEN: dict[str, Callable[..., Any]] = {"__setattr__": _refuse, "__delattr__": _refuse}
 _PICKLED: dict[str, Callable[..., Any]] = {"__getstate__": _state, "__setstate__": _restore}
-"""What a frozen class with slots is copied and pickled by, as the usual way sets attributes."""
+"""The methods to copy and pickle a frozen class with slots, since the usual way sets attributes."""

@@ -1,4 +1,4 @@
-"""What a run gives: the model, what was done to it, and both in numbers."""
+"""The result of a run: the model, the changes, and figures of both."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """A model in numbers.
+    """Counts of a model.
 
     Attributes:
         nodes: nodes in all graphs.
@@ -50,12 +50,12 @@ class Census:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """Weights that were left as references to files, as `opaque_weights` asks for.
+    """Weights that were left as references to files, as requested by `opaque_weights`.
 
     Attributes:
-        tensors: how many.
-        bytes: how large they are.
-        files: the files that hold them, as the model names them: relative to its folder.
+        tensors: number of weights.
+        bytes: their total size.
+        files: the files that hold them, as written in the model: relative to its folder.
     """
 
     tensors: int
@@ -64,7 +64,7 @@ class Unread:
 
     @classmethod
     def of(cls, model: Model) -> Unread:
-        """Those of a model."""
+        """The unread weights of a model."""
         tensors = model.unread()
         names = {place_of(tensor.original) for tensor in tensors if tensor.original is not None}
         return cls(len(tensors), sum(tensor.nbytes for tensor in tensors), tuple(sorted(names)))
@@ -75,17 +75,17 @@ class Unread:
 
 
 class Result(Shown):
-    """What a run gives.
+    """The result of a run.
 
     Attributes:
         view: the optimized model as a view.
         log: the events, near misses, failures and statistics.
-        before: the model in numbers, as it came.
-        after: the model in numbers, as it is now.
-        seconds: time of the whole run, loading included, writing not.
+        before: counts of the original model.
+        after: counts of the optimized model.
+        seconds: time of the whole run, including loading but not writing.
         pipeline: the pipeline that ran, as text.
         unread: weights that were left as references.
-        verification: the oracle's report, when it was asked for.
+        verification: the oracle's report, if it was requested.
     """
 
     def __init__(self, view: Model, log: Log, before: Census, seconds: float, pipeline: str) -> None:
@@ -105,7 +105,7 @@ class Result(Shown):
 
     @property
     def changed(self) -> bool:
-        """Whether any pass did anything."""
+        """Whether any pass changed the model."""
         return bool(self.log.events)
 
     @property
@@ -115,22 +115,22 @@ class Result(Shown):
 
     @property
     def near_misses(self) -> list[NearMiss]:
-        """Places where a pass looked closely and declined; empty unless `explain=True` was given."""
+        """Nodes at which a pass matched but declined, with the reason; empty unless `explain=True` was given."""
         return list(self.log.near_misses.values())
 
     @property
     def failures(self) -> list[Failure]:
-        """Passes that raised; what they had done was undone."""
+        """Passes that raised an exception; their changes were undone."""
         return self.log.failures
 
     @property
     def zeroed(self) -> int:
-        """How many weights were set to zero because they cannot matter; the events state by how much it may matter."""
+        """How many negligible weights were set to zero; the events state bounds on the effect."""
         return sum(event.zeroed for event in self.log.events)
 
     @property
     def overridable(self) -> int:
-        """How many initializers of the result are inputs, too, so that no pass reads them."""
+        """How many initializers of the result are also inputs, so that no pass reads them."""
         return len(self.view.graph.defaults)
 
     @property
@@ -144,7 +144,7 @@ class Result(Shown):
         return dict(Counter(event.rule for event in self.log.events).most_common())
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data, without the model."""
+        """The result as plain data, without the model."""
         return {
             "schema": 1,
             "pipeline": self.pipeline,
@@ -173,7 +173,7 @@ class Result(Shown):
         return f"Result({self.before.nodes} -> {self.after.nodes} nodes, {counted(len(self.events), 'rewrite')})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the operators that changed, and the passes that did it."""
+        """The display in a notebook: the operators whose numbers changed, and the passes that fired."""
         from graphopt.audit.notebook import run_html
 
         return run_html(self.before, self.after, self.hits, self.seconds)

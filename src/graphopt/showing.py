@@ -1,4 +1,4 @@
-"""How results show themselves: printed, in a notebook, as JSON, as a page of HTML."""
+"""Display of results: printed, in a notebook, as JSON, as an HTML page."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _PAGE = '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{titl
 
 
 class Shown(ABC):
-    """Mixed into a result that has `__rich_console__` and `to_dict`: the rest follows from these."""
+    """A mixin for results with `__rich_console__` and `to_dict`, from which all other forms follow."""
 
     __slots__ = ()
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """The result as plain data."""
 
     def to_json(self, indent: int | None = 2) -> str:
-        """As JSON text."""
+        """The result as JSON text."""
         return json.dumps(self.to_dict(), indent=indent)
 
     def to_html(self) -> str:
-        """As a page of HTML: what a terminal would show, without scripts and style sheets."""
+        """The result as an HTML page, as in a terminal, without scripts and style sheets."""
         from html import escape
 
         return _PAGE.format(title=escape(f"graphopt {type(self).__name__.lower()}"), body=html_of(self))
@@ -43,7 +43,7 @@ class Shown(ABC):
 
 
 def html_of(*renderables: Any) -> str:
-    """Anything that rich can print, as an HTML fragment without scripts or style sheets."""
+    """Objects that rich can print, as an HTML fragment without scripts or style sheets."""
     out = console(file=io.StringIO(), width=_WIDTH, record=True, force_terminal=True)
     for renderable in renderables:
         out.print(renderable)

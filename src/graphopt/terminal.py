@@ -1,4 +1,4 @@
-"""A console of rich that shows what a model is called and not what its name would have a terminal do."""
+"""A console of rich that shows names literally, so that no name of a model can control the terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphopt.printable import printable
 
 
 class Lines:
-    """Text of several lines: its line feeds are meant, unlike those of a `Text`."""
+    """Text of several lines: its line feeds are kept, unlike those of a `Text`."""
 
     def __init__(self, text: str, style: str = "") -> None:
         self._text = Text(printable(text, lines=True), style)
@@ -30,16 +30,16 @@ class Lines:
 
 
 class PrintingConsole(Console):
-    """Escapes what is not printable in everything that it renders; see `graphopt.printable.console`."""
+    """Escapes unprintable characters in all rendered text; see `graphopt.printable.console`."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The segments of a renderable, with nothing in them that a terminal would act on."""
+        """The segments of a renderable, without characters that control a terminal."""
         if isinstance(renderable, str):
             renderable = Text(printable(renderable))
         elif isinstance(renderable, Text):
             renderable = _escaped(renderable)
         elif getattr(renderable, "title_justify", None) and getattr(renderable, "title", None):
-            # A table breaks its title at its own width; a line of its own has all that the terminal has.
+            # A table wraps its title at its own width; a separate line has the width of the terminal.
             table: Any = copy(renderable)
             yield from self.render(Text(str(table.title), table.title_style or ""), options)
             table.title, renderable = None, table
@@ -50,11 +50,11 @@ class PrintingConsole(Console):
                 yield Segment(printable(segment.text, lines=True), segment.style)
 
     def on_broken_pipe(self) -> NoReturn:
-        """Leave it to the command what that means, where rich would end the process, with exit code 1."""
+        """Raise an error for the command to handle; rich would end the process with exit code 1."""
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
     def render_str(self, text: str, **settings: Any) -> Text:
-        """Text from a string, as cells of tables and titles are."""
+        """Text from a string, such as a title or a cell of a table."""
         return super().render_str(printable(text), **settings)
 
 

@@ -1,4 +1,4 @@
-"""Golden cases for passes: a model in ONNX text before and after one pass, with every oracle applied.
+"""Golden cases for passes: a model in ONNX text before and after a pass, checked by every oracle.
 
 A case is a file `tests/golden/<pass>/<kind>_<what>.onnxtxt`:
 
@@ -10,14 +10,14 @@ A case is a file `tests/golden/<pass>/<kind>_<what>.onnxtxt`:
     <ir_version: 9, opset_import: ["" : 18]>
     g (float[2] x) => (float[2] y) { y = Relu (x) }
 
-A case in which the pass must decline has `# KEEPS: reason` in place of `# FIRES`, and no second part. Where the pass
-does not say why, as such a node is not its business, the reason is `no match: ` and, in its author's words, the
-condition that the case violates. Other head lines: `# TARGET: avx2` sets the target, `avx512` where there is none, so
-that costs are the same on every machine, `# SETTINGS: {"force": true}` what `Options.extra` holds for the pass, as
-JSON, `# FROM: exporter, model` says who writes such models, `# NOT RUN: reason` leaves out the numeric comparison where
-no runtime has the operators. Use `Case.read`, then `run_case`; `bless` writes what the pass does now into the file.
+A case in which the pass must decline has `# KEEPS: reason` instead of `# FIRES`, and no second part. If the pass
+declines without a reason, since it does not concern the node, the reason is `no match: ` followed by the condition that
+the case violates, in its author's words. Other head lines: `# TARGET: avx2` sets the target, by default `avx512`, so
+that costs are the same on every machine; `# SETTINGS: {"force": true}` sets `Options.extra` of the pass, as JSON;
+`# FROM: exporter, model` states the origin of such models; `# NOT RUN: reason` omits the numeric comparison if no
+runtime has the operators. Use `Case.read`, then `run_case`; `bless` writes the pass's current result into the file.
 
-This is the harness of graphopt's own passes, and public: `docs/extending.md` tests a pass of another package with it.
+This is the test harness of graphopt's own passes, and public: `docs/extending.md` tests a pass of another package.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
 
 _DIVIDER = "# ---- after"
 _EMPTY = re.compile(r'\[""\] |\n\s*(producer_name|producer_version|doc_string|domain): "",?')
-"""What the printer writes of names and strings that are empty."""
+"""The printer's output for empty names and strings."""
 _SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
 _SMALL = re.compile(r"(?<![\w.])-?\d[\d.]*e-\d+")
-"""Numbers among which are those below the normal ones."""
+"""Numbers with a negative exponent, which may be denormal."""
 _WITH_GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 _SPELLED: dict[int, tuple[str, str]] = {
     TensorProto.BOOL: ("int32_data", "u1"), TensorProto.INT8: ("int32_data", "i1"),
@@ -64,7 +64,7 @@ _SPELLED: dict[int, tuple[str, str]] = {
     TensorProto.BFLOAT16: ("int32_data", "<u2"), TensorProto.UINT32: ("uint64_data", "<u4"),
     TensorProto.UINT64: ("uint64_data", "<u8"),
 }  # fmt: skip
-"""Types whose raw bytes onnx before 1.23 prints as `...`: where their numbers are otherwise, and how to read them."""
+"""Types whose raw bytes onnx before 1.23 prints as `...`: the field for their numbers instead, and their NumPy type."""
 _HEAD = re.compile(r"#\s*(RUN|FIRES|KEEPS|TARGET|SETTINGS|FROM|NOT RUN|DOC):?\s*(.*)")
 
 
@@ -80,7 +80,7 @@ class Case:
         path: its file.
         head: the head lines by key.
         before: the model, as text.
-        after: the expected model, as text; None when nothing may change.
+        after: the expected model, as text; None if nothing may change.
         comments: other comment lines at the top, which `bless` keeps.
     """
 
@@ -92,12 +92,12 @@ class Case:
 
     @property
     def passes(self) -> str:
-        """What to run: a pass name or a pipeline."""
+        """The pass name or pipeline to run."""
         return self.head["RUN"]
 
     @property
     def target(self) -> str:
-        """The machine that the passes write for."""
+        """The target that the passes write for."""
         return self.head.get("TARGET", "avx512")
 
     @classmethod
@@ -111,7 +111,7 @@ class Case:
 
     @classmethod
     def parse(cls, path: Path, text: str) -> Case:
-        """Make a case of the text of its file.
+        """Parse a case from the text of its file.
 
         Raises:
             GoldenError: there is no `# RUN` line.
@@ -133,10 +133,10 @@ class Case:
         return cls(path, head, "\n".join(body).strip(), after.strip() if divider else None, comments)
 
     def model(self) -> onnx.ModelProto:
-        """The model before.
+        """The original model.
 
         Raises:
-            GoldenError: the text is no ONNX model, with line and column.
+            GoldenError: the text is not an ONNX model; the message states line and column.
         """
         return _parse(self.before, self.path)
 
@@ -153,19 +153,19 @@ def cases(folder: Path) -> list[Path]:
     """The golden files below a folder, in the order of their names.
 
     Args:
-        folder: where to look; none are found where it does not exist.
+        folder: the folder; none are found if it does not exist.
     """
     return sorted(folder.rglob("*.onnxtxt"))
 
 
 def cases_of(rule: type[Rule]) -> Iterator[Case]:
-    """The golden cases of a pass: beside its package, in the source tree, or in the archive that a wheel has.
+    """The golden cases of a pass: in its package, in the source tree, or in the archive of a wheel.
 
     Args:
-        rule: the class of the pass; a package that has no cases has none for it.
+        rule: the class of the pass; there may be none for it.
 
     Raises:
-        GoldenError: a file is no golden case.
+        GoldenError: a file is not a golden case.
     """
     package = importlib.import_module(rule.__module__.partition(".")[0])
     for root in map(Path, getattr(package, "__path__", ())):
@@ -184,15 +184,15 @@ def cases_of(rule: type[Rule]) -> Iterator[Case]:
 def run_case(case: Case, *, bless: bool = False) -> None:
     """Run a case through every oracle.
 
-    The model before passes the full checker; the pass does what the file says; a second run does nothing; the result
-    passes the full checker and gives the same numbers with all of the runtime's own optimizations off.
+    The original model passes the full checker; the pass does what the file states; a second run does nothing; the
+    result passes the full checker and gives the same numbers with all of the runtime's own optimizations off.
 
     Args:
         case: the case.
-        bless: write what the pass does into the file instead of comparing with it.
+        bless: write the result of the pass into the file instead of comparing it.
 
     Raises:
-        GoldenError: something differs; the message says what was expected and found.
+        GoldenError: something differs; the message states what was expected and found.
     """
     before = case.model()
     onnx.checker.check_model(before, full_check=True)
@@ -237,7 +237,7 @@ def _check_numbers(case: Case, before: onnx.ModelProto, result: Result, manager:
 
 
 def _reasons(result: Result, manager: PassManager) -> str:
-    """Why nothing happened, as far as the passes say: in near misses, or in the opsets that they are for."""
+    """Why nothing changed, as far as the passes state it: in near misses, or by the opsets that they support."""
     found = {miss.reason for miss in result.near_misses}
     opset = next((entry.version for entry in result.model.opset_import if entry.domain in ("", "ai.onnx")), 1)
     rules = [manager.plan.rule(name) for name in manager.plan.names()]
@@ -250,7 +250,7 @@ _NO_MATCH = "no match"
 
 
 def _agrees(stated: str, reasons: str) -> bool:
-    """Whether a case states the reasons that were found; where there are none, it has words of its own."""
+    """Whether a case states the reasons that were found; without any, it has words of its own after `no match: `."""
     return stated == reasons or (reasons == _NO_MATCH and stated.startswith(f"{_NO_MATCH}: "))
 
 
@@ -288,7 +288,7 @@ def _parse(text: str, path: Path) -> onnx.ModelProto:
         return onnx.parser.parse_model(text)
     except onnx.parser.ParseError as error:
         raise GoldenError(f"{path}: {error}") from error
-    except IndexError as error:  # before onnx 1.23 its parser refuses numbers below the normal ones
+    except IndexError as error:  # the parser of onnx before 1.23 refuses denormals
         marks: dict[float, str] = {}
         marked = _SMALL.sub(lambda found: _mark(found[0], marks), text)
         if not marks:
@@ -301,7 +301,7 @@ def _parse(text: str, path: Path) -> onnx.ModelProto:
 
 
 def _mark(number: str, marks: dict[float, str]) -> str:
-    """A number below the normal ones as one that every parser reads and that no case has."""
+    """Replace a denormal with a number that every parser reads and that no case contains."""
     if not 0 < abs(float(number)) < _SMALLEST_NORMAL:
         return number
     mark = (len(marks) + 1) << 90
@@ -310,7 +310,7 @@ def _mark(number: str, marks: dict[float, str]) -> str:
 
 
 def _tensors(nodes: Iterable[NodeProto], initializers: Iterable[TensorProto] = ()) -> Iterator[TensorProto]:
-    """Initializers and what attributes hold, inner graphs included."""
+    """The tensors in initializers and attributes, subgraphs included."""
     yield from initializers
     for attribute in itertools.chain.from_iterable(node.attribute for node in nodes):
         yield from attribute.tensors
@@ -321,9 +321,9 @@ def _tensors(nodes: Iterable[NodeProto], initializers: Iterable[TensorProto] = (
 
 
 def _spell(tensor: TensorProto) -> None:
-    """Bytes as the numbers that they are, so that every printer writes them.
+    """Store raw bytes as numbers, so that every version of the printer writes them.
 
-    Of 16-bit floats onnx before 1.23 writes nothing: there they are not compared.
+    For 16-bit floats onnx before 1.23 writes nothing: there they are not compared.
     """
     if tensor.data_type in _SPELLED and tensor.HasField("raw_data"):
         field_name, code = _SPELLED[tensor.data_type]
@@ -332,13 +332,13 @@ def _spell(tensor: TensorProto) -> None:
 
 
 def canonical_text(model: onnx.ModelProto) -> str:
-    """The model as text with internal names numbered in order and node names, doc strings and metadata left out.
+    """The model as text with internal names numbered in order, without node names, doc strings and metadata.
 
     Args:
         model: the model; it is not changed.
 
     Raises:
-        ModelError: the standard's printer does not take it.
+        ModelError: the standard's printer cannot print it.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -406,13 +406,13 @@ def _first_use(graph: onnx.GraphProto, name: str) -> tuple[int, int, str]:
 
 
 def load_case_model(path: Path) -> Model:
-    """The model before, of a golden file, as a view.
+    """The original model of a golden file, as a view.
 
     Args:
         path: the file.
 
     Raises:
-        GoldenError: it is no golden case.
+        GoldenError: it is not a golden case.
     """
     return Model.load(Case.read(path).model())
 
@@ -422,11 +422,11 @@ def draw_sample(seed: object, ops: Sequence[str] = (), steps: int = 10) -> Sampl
 
     Args:
         seed: equal seeds give equal models.
-        ops: operators of the standard to draw from; all when empty.
+        ops: operators of the standard to draw from; all if empty.
         steps: the most nodes that are drawn.
 
     Returns:
-        The sample; None where nothing came of this seed.
+        The sample; None if this seed gives none.
 
     Raises:
         UsageError: no model can be drawn from one of the operators.
@@ -441,10 +441,10 @@ def draw_sample(seed: object, ops: Sequence[str] = (), steps: int = 10) -> Sampl
 def models(ops: Sequence[str] = (), steps: int = 10) -> SearchStrategy[Sample]:
     """A hypothesis strategy that draws samples: models that run, with inputs.
 
-    Hypothesis varies their seed alone; `graphopt.fuzzing.shrinking.shrink` reduces a model that fails.
+    Hypothesis varies only their seed; `graphopt.fuzzing.shrinking.shrink` reduces a failing model.
 
     Args:
-        ops: operators of the standard to draw from; all when empty.
+        ops: operators of the standard to draw from; all if empty.
         steps: the most nodes that are drawn.
 
     Raises:
