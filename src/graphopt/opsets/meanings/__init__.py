@@ -1,4 +1,4 @@
-"""Steps whose meaning the schemas do not tell, by operator and version; one module for each group of operators."""
+"""Conversion steps that do not follow from the schemas, by operator and version; one module per group of operators."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GROUPS = (
 )  # fmt: skip
 
 _KNOWN = 7
-"""Before this version operators of the standard meant other things under the same names."""
+"""Before this version operators with the same names had other semantics."""
 
 
 @lru_cache(maxsize=1)
@@ -30,29 +30,29 @@ def _enter_all() -> None:
 
 
 def of(node: Node, change: Change, step: int, *, at_last: bool = False) -> Sequence[Meaning]:
-    """What is tried for a node at a change, in order: its own meanings, or what follows from the schemas.
+    """The steps to try for a node at a change, in order: those of its operator, or the one that follows from schemas.
 
     Args:
         node: the node.
         change: the change.
-        step: 1 on the way up, -1 on the way down.
-        at_last: whether all of it declined before.
+        step: 1 upwards, -1 downwards.
+        at_last: whether all of them declined before, so that last resorts are added.
     """
     _enter_all()
     key = node.op_type, change.version
     own = (UP if step > 0 else DOWN).get(key, ())
     if own and node.op.startswith("referring "):
-        return (_refers,)  # a reference is none of the values that a meaning asks for
+        return (_refers,)  # these steps need values of attributes, not references
     own = own or ((automatic.up if step > 0 else automatic.down),)
     return (*own, *AT_LAST.get(key, ())) if at_last and step < 0 else own
 
 
 def stays(node: Node, version: int) -> bool:
-    """Whether a node means at a later version of its domain what it means in its graph, without being changed.
+    """Whether a node, unchanged, has the same semantics at a later version of its domain as in its graph.
 
     Args:
-        node: a node of an operator of the standard.
-        version: the version.
+        node: a node with an operator of the standard.
+        version: the later version.
     """
     own = node.graph.opset(node.domain)
     if node.domain not in DOMAINS or not _KNOWN <= own < version <= newest(node.domain):

@@ -1,4 +1,4 @@
-"""Numbers: bounds, powers, casts and roundings."""
+"""Conversion of arithmetic: bounds, powers, casts and rounding."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LARGEST = 3.4028234663852886e38
 @down(19, "Cast", "CastLike")
 @down(24, "Cast", "CastLike")
 def of_small_floats_alone(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Saturation and rounding are of casts to eight bits."""
+    """Drop attributes for saturation and rounding, which affect casts to float8 only."""
     to = node.result.dtype if node.op_type == "CastLike" else node.attr("to")
     if to is not None and not type_name(to).startswith("float8"):
         stated = {name: None for name in ("saturate", "round_mode") if name in node.attrs}
@@ -36,7 +36,7 @@ def of_small_floats_alone(node: Node, change: Change, rw: Rewriter) -> Iterator[
 
 @up(11, "Clip")
 def bounds_as_operands(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """The bounds that are stated; those of single floats that are not stay so."""
+    """Turn bounds into operands; default bounds of float stay omitted."""
     x = node.operand(0)
     kind = tensor_dtype_to_np_dtype(x.element_type())
     limits = {"min": -_LARGEST, "max": _LARGEST}
@@ -53,7 +53,7 @@ def bounds_as_operands(node: Node, change: Change, rw: Rewriter) -> Iterator[Non
 
 @down(11, "Clip")
 def bounds_as_attributes(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Bounds of single floats; all others are those of `Max` and `Min`."""
+    """Turn constant bounds of float into attributes; for all others use `Max` and `Min`."""
     x = node.operand(0)
     bounds = [node.input(1), node.input(2)]
     numbers = [bound.array().item() for bound in bounds if bound is not None and bound.is_const]
@@ -68,7 +68,7 @@ def bounds_as_attributes(node: Node, change: Change, rw: Rewriter) -> Iterator[N
 
 
 def _in_order(bounds: Sequence[Value | None]) -> bool:
-    """Whether the least number is no larger than the largest one, as the runtime wants it of attributes."""
+    """Whether min <= max, as the runtime requires of attributes."""
     limits = np.finfo(np.float32)
     low, high = (
         limit if bound is None else bound.array().item()
@@ -79,7 +79,7 @@ def _in_order(bounds: Sequence[Value | None]) -> bool:
 
 @down(12, "Clip")
 def bounds_of_integers(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Bounds of integers are those of `Max` and `Min`."""
+    """Replace a `Clip` of integers with `Max` and `Min`."""
     x = node.operand(0)
     if x.dtype is None or x.dtype in FLOAT_TYPES:
         yield from automatic.down(node, change, rw)
@@ -91,7 +91,7 @@ def bounds_of_integers(node: Node, change: Change, rw: Rewriter) -> Iterator[Non
 
 
 def _bounded(node: Node, rw: Rewriter) -> Any:
-    """What `Clip` does, by `Max` and `Min`; a bound that is left out is the limit of the type."""
+    """Compute `Clip` by `Max` and `Min`; a bound that is left out is the limit of the type."""
     x = node.operand(0)
     assert x.dtype is not None
     kind = np.dtype(tensor_dtype_to_np_dtype(x.dtype))
@@ -105,7 +105,7 @@ def _bounded(node: Node, rw: Rewriter) -> Any:
 
 @down(12, "Max", "Min")
 def greater_of_integers(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Of integers the greater one is chosen; before opset 12 only floats are compared by `Max`."""
+    """Choose between integers by `Greater` or `Less`; before opset 12 `Max` and `Min` support floats only."""
     x = node.operand(0)
     if x.dtype is None or x.dtype in FLOAT_TYPES:
         yield from automatic.down(node, change, rw)
@@ -120,7 +120,7 @@ def greater_of_integers(node: Node, change: Change, rw: Rewriter) -> Iterator[No
 
 @down(12, "Pow")
 def powers_of_one_type(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Base and exponent have one type; integers are raised as runtimes do, in double precision."""
+    """Give base and exponent one type; compute powers of integers in double precision, as runtimes do."""
     x, y = node.operand(0), node.operand(1)
     if x.dtype is None or y.dtype is None:
         raise Decline("the element types of {} and {} are not known", x.name, y.name)
@@ -139,7 +139,7 @@ def powers_of_one_type(node: Node, change: Change, rw: Rewriter) -> Iterator[Non
 
 @down(8, "Max", "Mean", "Min", "Sum")
 def of_one_shape(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Before opset 8 the operands have one shape: sums go by `Add`, bounds by `Clip`, others are expanded first."""
+    """Give all operands one shape, as before opset 8: use `Add` for sums, `Clip` for bounds, else `Expand` operands."""
     operands = [node.operand(index) for index in range(len(node.inputs))]
     first = operands[0]
     if all(other.has_shape_of(first) for other in operands[1:]):
@@ -156,7 +156,7 @@ def of_one_shape(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
         return
     known = node.result.shape is not None and all(isinstance(dim, int) for dim in node.result.shape)
     shape: Operand = np.asarray(node.result.shape, np.int64) if known else rw.op("Shape", _folded(rw, "Add", operands))
-    # The node itself reads them: another one would be asked again whether its operands have one shape.
+    # The same node reads them: a new one would be converted again, as its operands may not have one known shape.
     apart = {i: rw.op("Expand", each, shape) for i, each in enumerate(operands) if not each.has_shape_of(node.result)}
     rw.set_inputs(node, dict(apart))
     yield from automatic.down(node, change, rw)

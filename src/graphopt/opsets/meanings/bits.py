@@ -1,4 +1,4 @@
-"""Bits of integers, which have operators from opset 18 on: computed with, they are quotients by powers of two."""
+"""Bitwise operators, which exist from opset 18 on: bits are computed as remainders of quotients by powers of two."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from graphopt.opsets.meanings.registry import Step, down, number_like
 from graphopt.rewrite import Rewriter
 
 _MOST_BITS = 32
-"""Integers of 64 bits leave no room for the powers of two; they go in two halves."""
+"""64-bit integers leave no room for the powers of two; they are split in two halves."""
 
 
 @down(18, "BitwiseNot")
 def all_others(node: Node, change: Change, rw: Rewriter) -> None:
-    """All ones less the number: -1 - x of signed integers."""
+    """~x = ones - x, where all bits of `ones` are set: -1 - x for signed integers."""
     x = node.operand(0)
     kind = number_like(x, 0).dtype
     ones = np.asarray(-1 if kind.kind == "i" else np.iinfo(kind).max, kind)
@@ -28,7 +28,7 @@ def all_others(node: Node, change: Change, rw: Rewriter) -> None:
 
 @down(18, "BitwiseAnd", "BitwiseOr", "BitwiseXor")
 def bit_by_bit(node: Node, change: Change, rw: Rewriter) -> None:
-    """Along a new axis the bits of both, which are numbers 0 and 1, are multiplied or added, and put together."""
+    """Compute a & b = a * b, a | b = a + b - a * b, a ^ b = (a + b) mod 2 for bits along a new axis."""
     x, y = node.operand(0), node.operand(1)
     bits = element_bits(x.dtype or 0) or 0
     if not bits:
@@ -47,7 +47,7 @@ def bit_by_bit(node: Node, change: Change, rw: Rewriter) -> None:
 
 
 def _combined(rw: Rewriter, op_type: str, x: Value, y: Value, bits: int) -> Value:
-    """So many bits of two values, combined, as a 64-bit integer."""
+    """`bits` bits of two values, combined, as a 64-bit integer."""
     powers = 2 ** np.arange(bits, dtype=np.int64)
     a, b = (_bits(rw, each, powers) for each in (x, y))
     both = rw.op("Mul", a, b)
@@ -59,7 +59,7 @@ def _combined(rw: Rewriter, op_type: str, x: Value, y: Value, bits: int) -> Valu
 
 
 def _bits(rw: Rewriter, x: Value, powers: np.ndarray) -> Value:
-    """The bits of a value along a new last axis; of negative numbers those of the complement."""
+    """The bits of a value along a new last axis; negative numbers are in two's complement."""
     wide = rw.op("Mod", rw.op("Cast", x, to=TensorProto.INT64), np.asarray(2 * powers[-1], np.int64))
     shifted = rw.op("Div", rw.op("Unsqueeze", wide, axes=[-1]), powers)
     return rw.op("Mod", shifted, np.asarray(2, np.int64))
@@ -70,7 +70,7 @@ _UNSIGNED = {8: TensorProto.UINT8, 16: TensorProto.UINT16, 32: TensorProto.UINT3
 
 @down(28, "BitShift")
 def shifts_of_signed(node: Node, change: Change, rw: Rewriter) -> Step:
-    """To the left as unsigned integers are; to the right what is not negative, of the others the complement."""
+    """Shift to the left as unsigned integers; to the right x if x >= 0, otherwise -1 - ((-1 - x) >> y)."""
     x, y = node.operand(0), node.operand(1)
     kind = number_like(x, 0).dtype
     if kind.kind != "i":
@@ -92,9 +92,9 @@ def shifts_of_signed(node: Node, change: Change, rw: Rewriter) -> Step:
 
 @down(11, "BitShift")
 def by_powers_of_two(node: Node, change: Change, rw: Rewriter) -> None:
-    """Shifts to the right divide by a power of two; what is shifted out to the left is lost in the cast.
+    """Shift to the right by dividing by 2^y, to the left by multiplying; the cast drops the upper bits.
 
-    By as many bits as there are, or more, nothing is left.
+    A shift by at least the width of the type gives 0.
     """
     x, y = node.operand(0), node.operand(1)
     kind = number_like(x, 0).dtype

@@ -1,4 +1,4 @@
-"""Axes, sizes and numbers that are computed: one node for each axis, in a branch that is taken where it is meant."""
+"""Operands that are computed at run time: for axes, one node per possible axis, in a branch that tests the list."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from graphopt.rewrite import Rewriter
 _BEFORE = {"ReduceL1": ("Abs",), "ReduceL2": ("Abs",), "ReduceSumSquare": ("Mul",)}
 _MADE_OF = {"ReduceLogSum": "ReduceSum", "ReduceSumSquare": "ReduceSum"}
 _OF_ANY = frozenset({"ReduceL1", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"})
-"""Reductions that can be done axis by axis in integers too."""
+"""Reductions that can be done axis by axis for integers, too."""
 
 
 def integers(*numbers: int) -> np.ndarray:
-    """A list of axes, sizes or positions."""
+    """An int64 array of axes, sizes or positions."""
     return np.asarray(numbers, np.int64)
 
 
 def listed(rw: Rewriter, numbers: Value) -> Value:
-    """Numbers along one axis, as the standard has them; where they are computed, runtimes take a list in lists, too."""
+    """Numbers as a list of rank 1, as the standard requires; runtimes accept other ranks if the list is computed."""
     return numbers if numbers.rank in (None, 1) else rw.op("Reshape", numbers, integers(-1))
 
 
 def function_of(
     inputs: list[str], outputs: list[str], nodes: Iterable[onnx.NodeProto], opset: int
 ) -> onnx.FunctionProto:
-    """A body that can be written out."""
+    """A function body for expansion."""
     return helper.make_function("written.out", "body", inputs, outputs, list(nodes), [helper.make_opsetid("", opset)])
 
 
 def branch(name: str, nodes: list[onnx.NodeProto], output: str) -> onnx.GraphProto:
-    """A branch with one output, of which no type is stated."""
+    """A branch with one output of undeclared type."""
     return helper.make_graph(nodes, name, [], [helper.make_empty_tensor_value_info(output)])
 
 
 def list_node(name: str, *numbers: int) -> onnx.NodeProto:
-    """A `Constant` that holds a list."""
+    """A `Constant` with a list of integers."""
     tensor = onnx.numpy_helper.from_array(integers(*numbers), name)
     return helper.make_node("Constant", [], [name], value=tensor)
 
@@ -55,13 +55,13 @@ def list_node(name: str, *numbers: int) -> onnx.NodeProto:
 def where_meant(
     rw: Rewriter, x: Value, meant: Value, order: range, op_type: str, **attrs: Any
 ) -> Value:  # fmt: skip
-    """An operator applied along each axis that is meant, one after the other.
+    """Apply an operator along each selected axis, one after the other.
 
     Args:
         rw: the gate.
         x: the first operand.
-        meant: for each axis a truth.
-        order: the axes, in the order in which they are gone through.
+        meant: a boolean for each axis, whether it is selected.
+        order: the axes, in the order of application.
         op_type: the operator, whose second operand is a list of axes.
         **attrs: its attributes.
     """
@@ -86,21 +86,21 @@ def where_meant(
 
 
 def _of_no_known_shape(rw: Rewriter, x: Value, meant: Value) -> Value:
-    """The same value, of which nobody can infer a shape: until opset 10 both branches have to have one in common."""
+    """The same value without an inferable shape: until opset 10 inferred shapes of both branches must be equal."""
     first = rw.op("Gather", meant, integers(0), axis=0)
     one = rw.op("Add", *(rw.op("Cast", each, to=TensorProto.INT64) for each in (first, rw.op("Not", first))))
     return rw.op("Reshape", x, rw.op("Mul", rw.op("Shape", x), one))
 
 
 def meant_axes(rw: Rewriter, axes: Value, rank: int) -> Value:
-    """For each axis whether a list, which may count from the end, names it."""
+    """For each axis whether a list of axes, possibly negative, contains it."""
     return rw.op("Cast", times_meant(rw, axes, rank), to=TensorProto.BOOL)
 
 
 def times_meant(rw: Rewriter, axes: Value, rank: int, numbers: Value | None = None) -> Value:
-    """For each axis how often a list names it, or the sum of the numbers that stand at the same places."""
+    """For each axis how often a list contains it, or the sum of the numbers at the same positions of another list."""
     wide = axes if axes.dtype == TensorProto.INT64 else rw.op("Cast", axes, to=TensorProto.INT64)
-    # From the front all axes, those from the end by adding the rank: twice the rank keeps it positive for any opset.
+    # Adding the rank makes negative axes positive before Mod, which also wraps the others back.
     placed = rw.op("Mod", rw.op("Add", wide, integers(rank)), integers(rank))
     column = rw.op("Reshape", placed, integers(-1, 1))
     equal = rw.op("Cast", rw.op("Equal", column, np.arange(rank, dtype=np.int64)), to=TensorProto.INT64)
@@ -112,7 +112,7 @@ def times_meant(rw: Rewriter, axes: Value, rank: int, numbers: Value | None = No
 @down_at_last(18, *(REDUCTIONS - {"ReduceSum"}))
 @down_at_last(13, "ReduceSum")
 def reduced_where_meant(node: Node, change: Change, rw: Rewriter) -> None:
-    """Axis by axis, which comes to the same but for means and powers of integers."""
+    """Reduce axis by axis, which gives the same result except for integers in means and powers."""
     x, axes = node.operand(0), node.operand(1)
     op_type = node.op_type
     if op_type not in _OF_ANY and x.dtype not in FLOAT_TYPES:
@@ -137,7 +137,7 @@ def _made(rw: Rewriter, value: Value) -> Value:
 
 @down_at_last(13, "Squeeze", "Unsqueeze")
 def axes_where_meant(node: Node, change: Change, rw: Rewriter) -> None:
-    """Axis by axis: put in from the front, or taken out from the back."""
+    """Squeeze axis by axis from the last one, or unsqueeze from the first one."""
     x, axes = node.operand(0), node.operand(1)
     rank = len(x.dims())
     order = range(rank - 1, -1, -1)
@@ -149,7 +149,7 @@ def axes_where_meant(node: Node, change: Change, rw: Rewriter) -> None:
 
 @down_at_last(13, "Split")
 def cut_at_computed_places(node: Node, change: Change, rw: Rewriter) -> None:
-    """Each part is a slice from where the one before ended; runtimes take no sizes at all for equal parts."""
+    """Slice each part from the end of the previous one; runtimes interpret an empty list of sizes as equal parts."""
     x, sizes = node.operand(0), node.operand(1)
     if sizes.shape == (0,):
         rw.replace(node, rw.outputs(len(node.outputs), "Split", x, **node.attrs))
@@ -166,7 +166,7 @@ def cut_at_computed_places(node: Node, change: Change, rw: Rewriter) -> None:
 
 @down_at_last(10, "TopK")
 def all_of_them_cut(node: Node, change: Change, rw: Rewriter) -> None:
-    """All are sorted, and as many taken as are asked for."""
+    """Sort all elements, and slice the first k."""
     x, count = node.operand(0), node.operand(1)
     axis = node.attr("axis", -1)
     axis = axis + len(x.dims()) if axis < 0 else axis
@@ -178,7 +178,7 @@ def all_of_them_cut(node: Node, change: Change, rw: Rewriter) -> None:
 @down_at_last(26, "CumProd")
 @down_at_last(11, "CumSum")
 def along_each_axis(node: Node, change: Change, rw: Rewriter) -> None:
-    """Once for each axis, of which the one that is meant is done."""
+    """Branch on the axis: the operator is written for each axis, and only the selected branch runs."""
     place = 2 if node.op_type == "DFT" else 1
     axis, rank = node.operand(place), len(node.operand(0).dims())
     if axis.is_const:
@@ -212,9 +212,9 @@ def along_each_axis(node: Node, change: Change, rw: Rewriter) -> None:
 
 
 def _along(node: Node, number: int, place: int) -> tuple[onnx.NodeProto, onnx.NodeProto, list[onnx.NodeProto]]:
-    """An axis, an operator along it, and what hides the shape of its result.
+    """An axis, an operator along it, and nodes that hide the shape of its result from inference.
 
-    Until opset 10 both branches have to have one shape, so nothing may infer any.
+    Until opset 10 inferred shapes of both branches must be equal.
     """
     done = onnx.NodeProto()
     done.CopyFrom(emit(node))

@@ -1,4 +1,4 @@
-"""The first seven opsets: operators came to broadcast as NumPy does, and inference became what they are for."""
+"""Opsets 1 to 7, in which operators began to broadcast as in NumPy, and lost their forms for training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from graphopt.rewrite import Rewriter
 
 @up(7, "Add", "And", "Div", "Equal", "Gemm", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")
 def broadcast_from_the_right(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """The second operand, which lay along the axes from `axis` on, gets axes of size 1 behind."""
+    """Append axes of size 1 to the second operand, which was aligned with the axes from `axis` on."""
     b, axis = node.operand(1), node.attrs.get("axis")
     behind = 0
     if node.attr("broadcast", 0) and axis is not None:
@@ -37,7 +37,7 @@ def broadcast_from_the_right(node: Node, change: Change, rw: Rewriter) -> Iterat
 
 @up(7, "PRelu")
 def slopes_of_channels(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """One slope for each channel gets axes of size 1 behind."""
+    """Append axes of size 1 to slopes per channel."""
     yield
     slope = node.operand(1)
     if slope.shape is not None and (len(slope.shape) != 1 or slope.shape == (1,)):
@@ -50,7 +50,7 @@ def slopes_of_channels(node: Node, change: Change, rw: Rewriter) -> Iterator[Non
 
 @up(6, "Cast")
 def type_by_number(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """The type was a name."""
+    """Convert the type, which was a name, to its number."""
     name = node.attrs.get("to")
     if not isinstance(name, str) or name.upper() not in set(TensorProto.DataType.keys()):
         raise Decline("{} is no element type", name)
@@ -60,7 +60,7 @@ def type_by_number(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 
 @up(7, "BatchNormalization", "Dropout")
 def inference_alone(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """What is for training until opset 6 has no form at 7."""
+    """Drop `is_test`; the forms for training have no equivalent at opset 7."""
     if not node.attr("is_test", 0):
         raise Decline("is_test=0 went with opset 7")
     yield
@@ -69,7 +69,7 @@ def inference_alone(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 
 @up(9, "BatchNormalization")
 def each_element_by_itself(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """With spatial=0 every element has its own mean and variance."""
+    """Write out a normalization with spatial=0, in which every element has its own mean and variance."""
     if node.attr("spatial", 1):
         yield from automatic.up(node, change, rw)
         return
@@ -82,7 +82,7 @@ def each_element_by_itself(node: Node, change: Change, rw: Rewriter) -> Iterator
 
 @up(2, "GlobalLpPool", "LpPool")
 def integer_power(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """The power was a float."""
+    """Convert the power, which was a float, to an integer."""
     power = node.attr("p", 2.0)
     if power != int(power):
         raise Decline("p={} went with opset 2", power)
@@ -92,14 +92,14 @@ def integer_power(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 
 @up(2, "Pad")
 def called_pads(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """The list had another name."""
+    """Rename `paddings` to `pads`."""
     yield
     rw.set_attr(node, paddings=None, pads=node.attrs.get("paddings"))
 
 
 @up(2, "Split")
 def sizes_by_attribute(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """The sizes of the parts were an operand."""
+    """Turn the sizes of the parts, which were an operand, into an attribute."""
     axis, sizes = node.attrs.get("axis"), node.attrs.get("split")
     given = node.input(1)
     if axis is None:
@@ -112,7 +112,7 @@ def sizes_by_attribute(node: Node, change: Change, rw: Rewriter) -> Iterator[Non
 
 @up(6, "Tile")
 def repeats_of_all_axes(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """The repeats were one number, along one axis."""
+    """Convert the repeats, which were one number along one axis, to a list for all axes."""
     x, count, axis = node.operand(0), node.operand(1).array(), node.operand(2).array()
     repeats = np.ones(len(x.dims()), np.int64)
     repeats[int(axis.item())] = int(count.item())
@@ -122,7 +122,7 @@ def repeats_of_all_axes(node: Node, change: Change, rw: Rewriter) -> Iterator[No
 
 @up(7, "Upsample")
 def scales_of_all_axes(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """There were factors of height and width, and what is linear along both was called bilinear."""
+    """Convert the factors of height and width to scales of all axes, and mode `bilinear` to `linear`."""
     height, width = node.attrs.get("height_scale"), node.attrs.get("width_scale")
     mode = "linear" if node.attrs.get("mode") == "bilinear" else node.attrs.get("mode")
     yield

@@ -1,4 +1,4 @@
-"""Functions of one number that came later than what they are made of."""
+"""Elementwise functions, written out in operators of older opsets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from graphopt.opsets.meanings.registry import Step, down, number_like, of_kind, 
 from graphopt.rewrite import Rewriter
 
 Make = Callable[..., Value]
-"""What makes an operator, plain numbers being constants of the right element type; see `typed`."""
+"""Builds an operator; plain numbers become constants of the right element type; see `typed`."""
 
 
 def _sinh(x: Value, op: Make) -> Value:
@@ -37,7 +37,7 @@ def _asinh(x: Value, op: Make) -> Value:
 
 
 def _acosh(x: Value, op: Make) -> Value:
-    # Of two roots, neither of which is a number below 1: far below, that of the square would just undo x.
+    # sqrt(x - 1) * sqrt(x + 1) is NaN for x < 1, unlike sqrt(x * x - 1) for x < -1.
     inside = op("Mul", op("Sqrt", op("Sub", x, 1)), op("Sqrt", op("Add", x, 1)))
     return op("Log", op("Add", x, inside))
 
@@ -51,7 +51,7 @@ _ERF = (
     -0.005659964362179562, 0.001329342147097636, -3.276186305438632e-05, -0.0002180719521096931, 0.0002177237857780606,
     -0.0001256261893297997, 1.94075158538918e-05, 7.925424176811898e-06,
 )  # fmt: skip
-"""-log(1 - erf(x)) / x to 3e-9, in powers of x / 2 - 1, from 0 to 4: beyond, single floats have no number but 1."""
+"""-log(1 - erf(x)) / x to 3e-9, in powers of x / 2 - 1, for 0 <= x <= 4: beyond, erf(x) in float is 1."""
 
 
 def _erf(x: Value, op: Make) -> Value:
@@ -66,7 +66,7 @@ def _erf(x: Value, op: Make) -> Value:
 
 
 def rounded(x: Value, op: Make, dtype: int) -> Value:
-    """To the nearest, of two equally near ones to the even one."""
+    """Round to the nearest integer, ties to even."""
     below = op("Floor", x)
     rest = op("Sub", x, below)
     halves = op("Not", op("Or", op("Less", rest, 0.5), op("Greater", rest, 0.5)))
@@ -87,12 +87,12 @@ _NEAR_ZERO = {
     "Sinh": (1.0, 1 / 6),
 }
 _NEAR = 1e-4
-"""Where nothing but the first two terms of the series counts in double precision, of which the formula cancels."""
+"""Below this magnitude two terms of the series are exact in double precision, while the formula would cancel."""
 
 
 @down(9, "Acosh", "Asinh", "Atanh", "Cosh", "Erf", "Sinh")
 def by_formula(node: Node, change: Change, rw: Rewriter) -> None:
-    """By the formula of its name, in double precision: in the precision of the operand, differences would cancel."""
+    """Compute the function by its formula, in double precision: in that of the operand, differences would cancel."""
     x = node.operand(0)
     if x.dtype not in (TensorProto.FLOAT, TensorProto.FLOAT16):
         raise Decline("there is no {} before opset 9", node.op_type)
@@ -109,27 +109,27 @@ def by_formula(node: Node, change: Change, rw: Rewriter) -> None:
 
 @down(11, "Round")
 def to_the_even(node: Node, change: Change, rw: Rewriter) -> None:
-    """Rounded down, and up where more than a half is left, or a half above an odd number."""
+    """Compute `Round` by `Floor`, adding 1 if the rest is above 1/2, or is 1/2 and the floor is odd."""
     x = node.operand(0)
     op = typed(rw, x)
     rw.replace(node, [rounded(x, op, x.element_type())])
 
 
 def is_number(x: Value, op: Make) -> Value:
-    """Whether a value is no NaN: a number is greater than -1 or less than 0."""
+    """Whether a value is not NaN: x > -1 or x < 0."""
     return op("Or", op("Greater", x, -1), op("Less", x, 0))
 
 
 @down(9, "IsNaN")
 def is_no_number(node: Node, change: Change, rw: Rewriter) -> None:
-    """Whether it is neither greater than -1 nor less than 0."""
+    """Compute IsNaN(x) = not (x > -1 or x < 0)."""
     x = node.operand(0)
     rw.replace(node, [rw.op("Not", is_number(x, typed(rw, x)))])
 
 
 @down(10, "IsInf")
 def beyond_all_numbers(node: Node, change: Change, rw: Rewriter) -> None:
-    """Whether it is greater than the largest number, or less than the lowest."""
+    """Compare with the largest and the lowest finite number."""
     x = node.operand(0)
     op = typed(rw, x)
     top = float(np.finfo(number_like(x, 0).dtype).max)
@@ -142,7 +142,7 @@ def beyond_all_numbers(node: Node, change: Change, rw: Rewriter) -> None:
 
 @down(9, "Sign")
 def one_of_three(node: Node, change: Change, rw: Rewriter) -> None:
-    """1 where it is greater than 0, less 1 where it is less; what is no number stays none, as 0 divided by 0."""
+    """Compute Sign(x) = (x > 0) - (x < 0); for NaN 0 / 0."""
     x = node.operand(0)
     op = typed(rw, x)
     high, low = (op("Cast", op(kind, x, 0), to=x.dtype) for kind in ("Greater", "Less"))
@@ -154,7 +154,7 @@ def one_of_three(node: Node, change: Change, rw: Rewriter) -> None:
 
 @down(9, "Shrink")
 def shrunk(node: Node, change: Change, rw: Rewriter) -> None:
-    """What is far from 0 comes nearer, the rest is 0; chosen, so that infinities stay what they are."""
+    """Compute x - bias if x > lambd, x + bias if x < -lambd, else 0; by `Where`, so that infinities stay infinite."""
     x = node.operand(0)
     if x.dtype not in FLOAT_TYPES:
         raise Decline("there is no Shrink before opset 9")
@@ -165,7 +165,7 @@ def shrunk(node: Node, change: Change, rw: Rewriter) -> None:
 
 @down(10, "ThresholdedRelu")
 def above_a_threshold(node: Node, change: Change, rw: Rewriter) -> None:
-    """What is not above the threshold is 0; chosen, not multiplied, so that infinities stay out."""
+    """Compute x if x > alpha, else 0; by `Where` instead of a product, which would give NaN for infinities."""
     x = node.operand(0)
     op = typed(rw, x)
     chosen = op("Greater", x, node.attr("alpha", 1.0))
@@ -174,7 +174,7 @@ def above_a_threshold(node: Node, change: Change, rw: Rewriter) -> None:
 
 @down(12, "Celu")
 def exponential_below_zero(node: Node, change: Change, rw: Rewriter) -> None:
-    """By the formula of the standard: its function does something else where alpha is negative."""
+    """Compute Celu by the formula of the standard, from which its function body differs if alpha is negative."""
     x, alpha = node.operand(0), float(node.attr("alpha", 1.0))
     if alpha >= 0:
         raise Decline
@@ -184,7 +184,7 @@ def exponential_below_zero(node: Node, change: Change, rw: Rewriter) -> None:
 
 
 _POWERS = 278
-"""Powers of two between the least and the greatest single float."""
+"""Number of powers of two between the smallest and the largest float."""
 
 _REMAINDER = """
 <opset_import: ["" : 10], domain: "written.out">
@@ -203,7 +203,7 @@ remainder (rounds, on, x, y, most, half) => (rest) {
 
 
 def _remainder_of_floats(node: Node, rw: Rewriter) -> None:
-    """Every power of two times the divisor is taken off that can be, from the greatest on, each time exactly."""
+    """Subtract the divisor times powers of two, in descending order, wherever possible; each subtraction is exact."""
     x, y = node.operand(0), node.operand(1)
     if x.dtype not in (TensorProto.FLOAT, TensorProto.FLOAT16):
         raise Decline("there is no Mod before opset 10, and no wider type in which quotients are exact")
@@ -222,7 +222,7 @@ def _remainder_of_floats(node: Node, rw: Rewriter) -> None:
 
 @down(10, "Mod")
 def remainder(node: Node, change: Change, rw: Rewriter) -> None:
-    """What a division leaves: rounded towards zero as in C, or downwards as in Python."""
+    """Compute the remainder of a division that rounds towards zero, as in C (fmod), or down, as in Python."""
     x, y = node.operand(0), node.operand(1)
     if x.dtype in FLOAT_TYPES:
         _remainder_of_floats(node, rw)
@@ -236,14 +236,14 @@ def remainder(node: Node, change: Change, rw: Rewriter) -> None:
         rw.replace(node, [rest])
         return
     op = typed(rw, x)
-    # Of other signs; the sign of a product would be that of what is left after it overflowed.
+    # Whether the signs differ; a product of both could overflow and have the wrong sign.
     apart = op("And", op("Not", op("Equal", rest, 0)), op("Xor", op("Less", rest, 0), op("Less", y, 0)))
     rw.replace(node, [op("Add", rest, op("Mul", op("Cast", apart, to=x.dtype), y))])
 
 
 @down(28, "Mod")
 def remainder_of_floats(node: Node, change: Change, rw: Rewriter) -> Step:
-    """Of floats there was the remainder that has the sign of the dividend alone."""
+    """Compute a float remainder with the sign of the divisor by `fmod=1`, the only form of floats before."""
     x, y = node.operand(0), node.operand(1)
     if node.attr("fmod", 0) or x.element_type() not in FLOAT_TYPES:
         return automatic.down(node, change, rw)
@@ -258,7 +258,7 @@ def remainder_of_floats(node: Node, change: Change, rw: Rewriter) -> Step:
 
 @down(11, "Equal")
 def equal_floats(node: Node, change: Change, rw: Rewriter) -> Step:
-    """Floats are equal where none is greater and none is NaN, which their sum would be; integers by their bits."""
+    """Floats are equal if neither is greater and x + y is not NaN; uint64 is compared as int64."""
     x, y = node.operand(0), node.operand(1)
     if x.dtype == TensorProto.UINT64:
         rw.replace(node, [rw.op("Equal", *(rw.op("Cast", each, to=TensorProto.INT64) for each in (x, y)))])
@@ -273,7 +273,7 @@ def equal_floats(node: Node, change: Change, rw: Rewriter) -> Step:
 
 @down(9, "Greater", "Less")
 def by_halves(node: Node, change: Change, rw: Rewriter) -> Step:
-    """Before opset 9 floats alone are compared: integers of 64 bits are, by their upper half and then the lower."""
+    """Compare 64-bit integers by upper, then lower halves as doubles: before opset 9 only floats are supported."""
     x, y = node.operand(0), node.operand(1)
     if x.dtype not in (TensorProto.INT64, TensorProto.UINT64):
         return automatic.down(node, change, rw)

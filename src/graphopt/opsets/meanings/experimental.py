@@ -1,6 +1,6 @@
-"""Operators that were experimental: no schema of the standard states them, and ONNX Runtime runs them until opset 9.
+"""Experimental operators: the standard has no schemas of them, and ONNX Runtime runs them until opset 9.
 
-Files that came from other formats at opsets 7 and 8 have them, such as `ImageScaler` and `Crop` in front of a network.
+Models converted from other formats at opsets 7 and 8 contain them, such as `ImageScaler` and `Crop` at the input.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _GONE = 10
 
 
 def _stated(node: Node, **defaults: Any) -> list[Any]:
-    """The attributes of a node, each of the kind of its default; a kind in its place says that it has to be given.
+    """The attributes of a node, each of the type of its default; a type instead of a default marks a required one.
 
     Raises:
-        Decline: it is not the operator that had this name.
+        Decline: the node is not the experimental operator of this name.
     """
     found = [node.attrs.get(name, default) for name, default in defaults.items()]
     kinds = [each if isinstance(each, type) else type(each) for each in defaults.values()]
@@ -35,7 +35,7 @@ def _stated(node: Node, **defaults: Any) -> list[Any]:
 
 @up(_GONE, "Affine", "Scale")
 def factor_and_term(node: Node, change: Change, rw: Rewriter) -> None:
-    """A factor, and a term behind it."""
+    """Write out alpha * x + beta, or scale * x."""
     factor, *term = _stated(node, scale=1.0) if node.op_type == "Scale" else _stated(node, alpha=1.0, beta=0.0)
     x = node.operand(0)
     op = typed(rw, x)
@@ -45,7 +45,7 @@ def factor_and_term(node: Node, change: Change, rw: Rewriter) -> None:
 
 @up(_GONE, "ParametricSoftplus", "ScaledTanh")
 def scaled_inside_and_outside(node: Node, change: Change, rw: Rewriter) -> None:
-    """A function between two factors."""
+    """Write out alpha * f(beta * x)."""
     outside, inside = _stated(node, alpha=float, beta=float)
     x = node.operand(0)
     op = typed(rw, x)
@@ -55,7 +55,7 @@ def scaled_inside_and_outside(node: Node, change: Change, rw: Rewriter) -> None:
 
 @up(_GONE, "ImageScaler")
 def term_of_each_channel(node: Node, change: Change, rw: Rewriter) -> None:
-    """A factor for all, and a term for each channel."""
+    """Write out scale * x + bias, with a bias per channel."""
     x, (factor, bias) = node.operand(0), _stated(node, scale=1.0, bias=tuple)
     terms = np.asarray(bias, number_like(x, 0).dtype).reshape(-1, 1, 1)
     rw.replace(node, [rw.op("Add", typed(rw, x)("Mul", x, factor), terms)])
@@ -63,7 +63,7 @@ def term_of_each_channel(node: Node, change: Change, rw: Rewriter) -> None:
 
 @up(_GONE, "Crop")
 def border_cut_off(node: Node, change: Change, rw: Rewriter) -> None:
-    """What is cut off left, above, right and below; or left and above, where the size of the rest is given."""
+    """Slice off borders on the left, top, right and bottom; or on the left and top, if the size is given."""
     border, sizes = _stated(node, border=tuple, scale=())
     if len(border) != 4 or len(sizes) not in (0, 2):
         raise Decline("border has {} numbers, and scale {}", len(border), len(sizes))
@@ -74,6 +74,6 @@ def border_cut_off(node: Node, change: Change, rw: Rewriter) -> None:
 
 @up(_GONE, "DynamicSlice")
 def slice_without_steps(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """It became `Slice`."""
+    """Replace `DynamicSlice` with `Slice`."""
     yield
     rw.replace(node, [rw.op("Slice", *node.inputs)])

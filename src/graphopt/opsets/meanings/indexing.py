@@ -1,4 +1,4 @@
-"""Choosing and gathering by elements: by the positions that they have in the flat tensor, where sizes are known."""
+"""Gather and scatter of elements, by their positions in the flattened tensor."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from graphopt.rewrite import Rewriter
 
 _COMPUTED = (TensorProto.INT32, TensorProto.INT64)
 _UNROLLED = 256
-"""The longest axis along which a product is written out step by step."""
+"""The longest axis along which a product is unrolled."""
 
 
 def _strides(sizes: tuple[int, ...]) -> np.ndarray:
-    """How far apart neighbours along each axis are in the flat tensor."""
+    """The row-major strides of a shape, in elements."""
     return np.asarray([math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))], np.int64)
 
 
 def flat(rw: Rewriter, x: Value) -> Value:
-    """A value along one axis."""
+    """A value flattened to one axis."""
     return rw.op("Reshape", x, np.asarray([-1], np.int64))
 
 
 def _counted(rw: Rewriter, indices: Value, size: int | Number) -> Value:
-    """Indices as 64-bit integers, those from the end counted from the front."""
+    """Indices as int64, with negative ones counted from the front."""
     wide = indices if indices.dtype == TensorProto.INT64 else rw.op("Cast", indices, to=TensorProto.INT64)
     known = wide.const()
     if known is not None and (known >= 0).all():
@@ -46,7 +46,7 @@ def _counted(rw: Rewriter, indices: Value, size: int | Number) -> Value:
 
 @down(11, "GatherElements")
 def elements_of_a_flat_tensor(node: Node, change: Change, rw: Rewriter) -> None:
-    """Each element by its position in the flat tensor."""
+    """Gather each element by its position in the flattened tensor."""
     x, indices = node.operand(0), node.operand(1)
     places = flat_positions(rw, x, indices, x.axis(node.attr("axis", 0)))
     rw.replace(node, [rw.op("Gather", flat(rw, x), places)])
@@ -57,7 +57,7 @@ def _is_fixed(x: Value) -> bool:
 
 
 def flat_positions(rw: Rewriter, x: Value, indices: Value, axis: int) -> Value:
-    """Where in the flat tensor the elements are that indices along an axis mean."""
+    """The positions, in the flattened tensor, of the elements that indices along an axis select."""
     if not (_is_fixed(x) and _is_fixed(indices)):
         return _computed_positions(rw, x, indices, axis)
     sizes, shape = x.sizes(), indices.sizes()
@@ -68,7 +68,7 @@ def flat_positions(rw: Rewriter, x: Value, indices: Value, axis: int) -> Value:
 
 
 def _computed_positions(rw: Rewriter, x: Value, indices: Value, axis: int) -> Value:
-    """The same of sizes that are computed."""
+    """The same as `flat_positions`, for computed sizes."""
     op, rank = Counting(rw), len(x.dims())
     stride: Number = integers(1)
     total: Value | None = None
@@ -86,7 +86,7 @@ def _computed_positions(rw: Rewriter, x: Value, indices: Value, axis: int) -> Va
 
 @down(12, "GatherND")
 def batches_by_position(node: Node, change: Change, rw: Rewriter) -> Step:
-    """Batches are axes whose index counts up."""
+    """Replace batch axes with indices that enumerate the batches."""
     batches = node.attr("batch_dims", 0)
     if not batches:
         return automatic.down(node, change, rw)
@@ -101,7 +101,7 @@ def batches_by_position(node: Node, change: Change, rw: Rewriter) -> Step:
 
 @down(11, "GatherND")
 def slices_of_a_flat_tensor(node: Node, change: Change, rw: Rewriter) -> None:
-    """Each slice by its position among all."""
+    """Gather slices by their positions along the flattened first axes."""
     x, indices = node.operand(0), node.operand(1)
     count = indices.size(-1)
     slices, position = _slices(rw, x, indices, count)
@@ -109,7 +109,7 @@ def slices_of_a_flat_tensor(node: Node, change: Change, rw: Rewriter) -> None:
 
 
 def _slices(rw: Rewriter, x: Value, indices: Value, count: int) -> tuple[Value, Value]:
-    """A value whose first axes are one, and the positions along it that indices of several axes mean."""
+    """A value with its first `count` axes flattened, and the positions along them that indices select."""
     sizes = x.sizes()
     if not 0 < count <= len(sizes):
         raise Decline("{} indices for {} axes", count, len(sizes))
@@ -121,7 +121,7 @@ def _slices(rw: Rewriter, x: Value, indices: Value, count: int) -> tuple[Value, 
 
 @down(11, "ScatterND")
 def slices_scattered(node: Node, change: Change, rw: Rewriter) -> None:
-    """Each slice, flat, goes to its position among all."""
+    """Scatter flattened slices by their positions along the flattened first axes."""
     x, indices, updates = node.operand(0), node.operand(1), node.operand(2)
     count, sizes = indices.size(-1), x.sizes()
     rows, width = math.prod(sizes[:count]), math.prod(sizes[count:])
@@ -137,7 +137,7 @@ def slices_scattered(node: Node, change: Change, rw: Rewriter) -> None:
 
 @down(24, "TensorScatter")
 def written_atflat_positions(node: Node, change: Change, rw: Rewriter) -> None:
-    """What is written goes to rows of the cache, from an index for each batch on, round its end where that is asked."""
+    """Scatter updates to consecutive rows of the cache from an index per batch, modulo its size if circular."""
     x, updates = node.operand(0), node.operand(1)
     sizes, shape = x.sizes(), updates.sizes()
     axis = x.axis(node.attr("axis", -2))
@@ -154,9 +154,9 @@ def written_atflat_positions(node: Node, change: Change, rw: Rewriter) -> None:
 
 @down(9, "Where")
 def gathered_of_two(node: Node, change: Change, rw: Rewriter) -> None:
-    """Integers are multiplied by 0 and 1; anything else is gathered from both operands, behind one another.
+    """Multiply integers by 0 and 1; gather all other types from the concatenation of both operands.
 
-    So no infinity and no NaN comes through that is not chosen.
+    So infinities and NaN of the operand that is not chosen have no effect.
     """
     chosen, x, y = (node.operand(index) for index in range(3))
     if x.dtype == TensorProto.BOOL:
@@ -178,9 +178,9 @@ def gathered_of_two(node: Node, change: Change, rw: Rewriter) -> None:
 
 @down(14, "Trilu")
 def triangle(node: Node, change: Change, rw: Rewriter) -> None:
-    """What is outside of the triangle is chosen to be 0; which that is follows from the numbers of rows and columns.
+    """Set elements outside the triangle to 0, by comparing column - row with the shift.
 
-    ONNX Runtime has no `Where` of truth values.
+    ONNX Runtime has no `Where` of booleans.
     """
     x, shift = node.operand(0), node.input(1)
     upper = node.attr("upper", 1)
@@ -208,20 +208,20 @@ def triangle(node: Node, change: Change, rw: Rewriter) -> None:
 
 @down(11, "CumSum")
 def summed_in_doubled_reach(node: Node, change: Change, rw: Rewriter) -> None:
-    """Each element is added to the one 1, 2, 4 and so on behind, along an axis of known size."""
+    """Compute a prefix sum by adding the result shifted by 1, 2, 4 and so on, along an axis of known size."""
     x = node.operand(0)
     axis = x.axis(node.operand(1).integer())
     rw.replace(node, [_doubled(rw, x, axis, x.size(axis), node)])
 
 
 def _doubled(rw: Rewriter, x: Value, axis: int, size: int, node: Node) -> Value:
-    """Sums of 1, 2, 4 and more elements, until they reach from end to end."""
+    """Sums of 1, 2, 4 and more elements, until they cover the axis."""
     backward, rank = node.attr("reverse", 0), len(x.dims())
 
     def moved(value: Value, by: int) -> Value:
         starts, ends = ([by], [size]) if backward else ([0], [size - by])
         kept = rw.op("Slice", value, starts=starts, ends=ends, axes=[axis])
-        if x.dtype not in FLOAT_TYPES:  # which is padded from opset 11 on; no integer times 0 is a NaN
+        if x.dtype not in FLOAT_TYPES:  # `Pad` supports integers from opset 11 on; for integers x * 0 = 0
             part = rw.op("Slice", value, starts=[0], ends=[by], axes=[axis])
             zeros = rw.op("Mul", part, number_like(x, 0))
             return rw.op("Concat", *((kept, zeros) if backward else (zeros, kept)), axis=axis)
@@ -239,7 +239,7 @@ def _doubled(rw: Rewriter, x: Value, axis: int, size: int, node: Node) -> Value:
 
 @down(26, "CumProd")
 def multiplied_step_by_step(node: Node, change: Change, rw: Rewriter) -> None:
-    """Products along a short axis, one after the other."""
+    """Unroll the products along a short axis."""
     x = node.operand(0)
     axis = x.axis(node.operand(1).integer())
     size = x.size(axis)
@@ -265,7 +265,7 @@ def multiplied_step_by_step(node: Node, change: Change, rw: Rewriter) -> None:
 
 @down(9, "EyeLike")
 def unit_matrix(node: Node, change: Change, rw: Rewriter) -> None:
-    """A constant, where the shape is known."""
+    """Replace `EyeLike` with a constant, if the shape is known."""
     x = node.operand(0)
     rows, columns = x.sizes()
     kind = number_like(node.result, 0).dtype
@@ -305,7 +305,7 @@ ScatterND (data, indices, updates) => (result) {{
 @down(16, "ScatterND")
 @down(18, "ScatterND")
 def scattered_one_by_one(node: Node, change: Change, rw: Rewriter) -> Step:
-    """Where places may be written more than once, a loop goes over the updates."""
+    """Apply the updates of a reduction in a loop, since positions may occur more than once."""
     reduction = node.attr("reduction", "none")
     if reduction == "none" or (change.version == 18 and reduction in ("add", "mul")):
         return automatic.down(node, change, rw)
@@ -317,7 +317,7 @@ def scattered_one_by_one(node: Node, change: Change, rw: Rewriter) -> Step:
 @down(16, "ScatterElements")
 @down(18, "ScatterElements")
 def elements_as_slices(node: Node, change: Change, rw: Rewriter) -> Step:
-    """What is reduced goes by its positions in the flat tensor."""
+    """Replace a reduction with `ScatterND` on the flattened tensor."""
     reduction = node.attr("reduction", "none")
     if reduction == "none" or (change.version == 18 and reduction in ("add", "mul")):
         return automatic.down(node, change, rw)

@@ -1,4 +1,4 @@
-"""Operators whose function in the standard gives other results, at some numbers, than every kernel of them does."""
+"""Operators whose function body in the standard differs from all kernels for some operands."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Range (start, limit, delta) => (output) {
 
 @down(11, "Range")
 def counted_in_doubles(node: Node, change: Change, rw: Rewriter) -> None:
-    """The function counts the steps in single floats: one is missing where the last is just within the limit."""
+    """Count the steps in double: the standard's body counts in float, and may miss a step just within the limit."""
     write_body(node, onnx.parser.parse_function(_RANGE), rw)
 
 
@@ -69,7 +69,7 @@ DynamicQuantizeLinear (x) => (y, y_scale, y_zero_point) {
 
 @down(11, "DynamicQuantizeLinear")
 def with_a_scale_for_zeros(node: Node, change: Change, rw: Rewriter) -> None:
-    """Of zeros alone the function divides by a scale of 0, for which kernels take 1; and these pass over NaN."""
+    """Use scale 1 for all-zero data and ignore NaN, as kernels do; the standard's body divides by a scale of 0."""
     write_body(node, onnx.parser.parse_function(_QUANTIZED), rw)
 
 
@@ -105,12 +105,12 @@ Window (size) => (output) {{
 _SHARES = {
     "BlackmanWindow": (0.42000002, 0.5, 0.08), "HammingWindow": (25 / 46, 21 / 46, 0.0), "HannWindow": (0.5, 0.5, 0.0),
 }  # fmt: skip
-"""How much of a window is the same everywhere, of one wave, and of one of half its length."""
+"""Coefficients a, b, c of a window a - b * cos(t) + c * cos(2 * t)."""
 
 
 @down(17, *_SHARES)
 def of_double_floats(node: Node, change: Change, rw: Rewriter) -> None:
-    """The function subtracts single floats that are nearly equal at both ends; kernels do it in double precision."""
+    """Compute windows in double, as kernels do: at both ends the standard's body subtracts nearly equal floats."""
     a, b, c = (float(np.float32(share)) for share in _SHARES[node.op_type])
     apart, to = int(not node.attr("periodic", 1)), node.attr("output_datatype", 1)
     text = _WINDOW.format(apart=apart, round=2 * math.pi, a=a, b=b, c=c, to=to)

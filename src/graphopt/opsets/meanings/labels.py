@@ -1,4 +1,4 @@
-"""Labels by keys, an operator of `ai.onnx.ml`: which key of equal ones counts, and whether NaN is one."""
+"""`LabelEncoder` of `ai.onnx.ml`: which of several equal keys applies, and whether NaN is a key."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphopt.rewrite import Rewriter
 
 @up(2, "LabelEncoder")
 def classes_as_keys(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Text was numbered in the order of a list, the last of two equal ones counting, or the other way round."""
+    """Convert a list of classes, numbered in order, to keys and values; the last of equal classes applies."""
     classes = node.attrs.get("classes_strings") or ()
     places = {text: number for number, text in enumerate(classes)}
     is_text = node.operand(0).dtype == TensorProto.STRING
@@ -33,7 +33,7 @@ _VALUES = ("values_floats", "values_int64s", "values_strings")
 
 @up(4, "LabelEncoder")
 def without_keys_that_are_nan(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Before opset 4 nothing equals a key that is NaN, so that it may be left out."""
+    """Drop NaN keys, which equal nothing before opset 4."""
     keys = node.attrs.get("keys_floats") or ()
     kept = [at for at, key in enumerate(keys) if not math.isnan(key)]
     if len(kept) < len(keys):
@@ -46,7 +46,7 @@ def without_keys_that_are_nan(node: Node, change: Change, rw: Rewriter) -> Itera
 
 @down(4, "LabelEncoder")
 def of_keys_that_are_numbers(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """From opset 4 on NaN is a key like others."""
+    """Decline NaN keys, which equal NaN from opset 4 on only."""
     if any(map(math.isnan, node.attrs.get("keys_floats") or ())):
         raise Decline("a key is NaN, which equals itself from opset 4 on")
     yield from automatic.down(node, change, rw)

@@ -1,4 +1,4 @@
-"""Layers of networks: softmax and its axis, normalization, dropout, products with a bias."""
+"""Network layers: softmax and its axis, normalization, dropout, products with a bias, recurrent layers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SOFTMAX = ("Hardmax", "LogSoftmax", "Softmax")
 
 @up(13, *_SOFTMAX)
 def along_one_axis(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """All axes from `axis` on were one: where several have more than one value, they are made one around it."""
+    """Convert softmax over all axes from `axis` on: flatten them, if more than one of them has a size other than 1."""
     x, axis = node.operand(0), node.attr("axis", 1)
     rest = None if x.shape is None else x.shape[x.axis(axis) :]
     yield
@@ -31,7 +31,7 @@ def along_one_axis(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
         longer = [at for at, dim in enumerate(rest or (), -len(rest or ())) if dim != 1]
         rw.set_attr(node, axis=longer[0] if longer else axis)
     elif x.shape is not None and 0 in x.shape:
-        rw.replace(node, [rw.op("Identity", x)])  # of nothing; a shape of zeros would copy sizes of the flat one
+        rw.replace(node, [rw.op("Identity", x)])  # empty; in a `Reshape` zeros would copy sizes of the flattened value
     else:
         rw.replace(node, [_along_one(node, x, axis, rest, rw)])
 
@@ -43,14 +43,14 @@ def _along_one(node: Node, x: Value, axis: int, rest: Sequence[Dim] | None, rw: 
         return rw.op("Reshape", rw.op(node.op_type, flat, axis=-1), np.asarray([*before, *sizes], np.int64))
     flat = rw.op(node.op_type, rw.op("Flatten", x, axis=axis), axis=1)
     first = None if x.shape is None or rest is None else len(x.shape) - len(rest)
-    # The sizes of the flat value are products, of these axes too.
+    # The sizes of the flattened value are products of several sizes, also at these axes.
     copied = {0} if first is None or first > 1 else {0, 1} if first else {1}
     return reshaped(rw, flat, rw.op("Shape", x), x.shape, copied=copied)
 
 
 @down(13, *_SOFTMAX)
 def over_the_last_axis(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """An axis that is not the last is brought there, unless those behind it have one value each."""
+    """Transpose the axis to the last one, unless all axes after it have size 1."""
     x, axis = node.operand(0), node.attr("axis", -1)
     if axis != -1 and any(dim != 1 for dim in x.dims()[x.axis(axis) + 1 :]):
         perm = list(range(len(x.dims())))
@@ -64,7 +64,7 @@ def over_the_last_axis(node: Node, change: Change, rw: Rewriter) -> Iterator[Non
 
 @up(14, "BatchNormalization")
 def training_by_attribute(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Whoever named more than one output meant training, even if nobody reads the others."""
+    """Set training_mode if there is more than one output, which indicates training, even if it has no uses."""
     if all(value is None for value in node.outputs[1:]):
         yield from automatic.up(node, change, rw)
         return
@@ -77,7 +77,7 @@ def training_by_attribute(node: Node, change: Change, rw: Rewriter) -> Iterator[
 
 @down(14, "BatchNormalization")
 def training_written_out(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Training normalizes by the moments of the batch."""
+    """Write out training, which normalizes by the mean and variance of the batch."""
     if not node.attr("training_mode", 0):
         yield from automatic.down(node, change, rw)
         return
@@ -108,7 +108,7 @@ def training_written_out(node: Node, change: Change, rw: Rewriter) -> Iterator[N
 @up(10, "ThresholdedRelu")
 @up(17, "LayerNormalization")
 def from_the_runtime(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """ONNX Runtime had both before the standard, under the same name: models that it saved are of older opsets."""
+    """Keep operators that ONNX Runtime had before the standard, under the same names, in models that it saved."""
     x = node.operand(0)
     if x.dtype is not None and any(v is not None and v.dtype not in (None, x.dtype) for v in node.inputs):
         raise Decline("its operands have different element types")
@@ -119,13 +119,13 @@ def from_the_runtime(node: Node, change: Change, rw: Rewriter) -> Iterator[None]
 @down(17, "LayerNormalization")
 @down(23, "RMSNormalization")
 def of_mean_and_deviation(node: Node, change: Change, rw: Rewriter) -> None:
-    """As exporters write it: the mean of squares less the square of the mean, as in the standard, would cancel."""
+    """Write out the normalization by mean((x - mean(x))^2); the standard's mean(x^2) - mean(x)^2 would cancel."""
     x, scale, bias = node.operand(0), node.operand(1), node.input(2)
     if x.dtype is None or any(value is not None and value.uses for value in node.outputs[1:]):
         raise Decline("the element type of {} is not known, or its moments are used", x.name)
     axis, stash = node.attr("axis", -1), node.attr("stash_type", 1)
     if x.dtype == TensorProto.DOUBLE:
-        stash = x.dtype  # the runtime makes no single floats of doubles in between, although the standard may say so
+        stash = x.dtype  # the runtime does not compute doubles in float, although the standard may require it
     axes = list(range(axis, 0)) if axis < 0 else list(range(axis - len(x.dims()), 0))
     wide = x if x.dtype == stash else rw.op("Cast", x, to=stash)
     kind = tensor_dtype_to_np_dtype(stash)
@@ -141,7 +141,7 @@ def of_mean_and_deviation(node: Node, change: Change, rw: Rewriter) -> None:
 
 @up(21, "GroupNormalization")
 def factors_of_channels(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Scale and bias were those of groups: all channels of a group have the same."""
+    """Repeat scale and bias of each group for all its channels."""
     channels, groups = node.operand(0).size(1), node.attrs.get("num_groups")
     if not isinstance(groups, int) or groups < 1 or channels % groups:
         raise Decline("{} channels make no {} groups", channels, groups)
@@ -162,7 +162,7 @@ def factors_of_channels(node: Node, change: Change, rw: Rewriter) -> Iterator[No
 
 @down(20, "Gelu")
 def by_error_function(node: Node, change: Change, rw: Rewriter) -> None:
-    """As exporters write it, but halved first, for the greatest numbers; that by `Tanh` is left to the standard."""
+    """Write out (x * 0.5) * (1 + erf(x / sqrt(2))), which does not overflow; the standard's body handles `tanh`."""
     x = node.operand(0)
     if node.attr("approximate", "none") != "none":
         raise Decline("there is no Gelu before opset 20")
@@ -173,10 +173,9 @@ def by_error_function(node: Node, change: Change, rw: Rewriter) -> None:
 
 @down(9, "MeanVarianceNormalization")
 def normalized_by_deviation(node: Node, change: Change, rw: Rewriter) -> None:
-    """By the squares of what is left without the mean, as kernels do.
+    """Compute the variance as mean((x - mean(x))^2), as kernels do.
 
-    The function of the standard subtracts the square of the mean from the mean of the squares, of which little is left
-    where numbers are nearly equal.
+    The standard's body computes mean(x^2) - mean(x)^2, which cancels if numbers are nearly equal.
     """
     x, axes = node.operand(0), node.attr("axes", (0, 2, 3))
     op = typed(rw, x)
@@ -187,7 +186,7 @@ def normalized_by_deviation(node: Node, change: Change, rw: Rewriter) -> None:
 
 @up(10, "Dropout")
 def mask_of_truths(node: Node, change: Change, rw: Rewriter) -> Step:
-    """The mask was of numbers for the standard, and of truths for its inference and for runtimes."""
+    """Drop the unused mask, which was numeric in the standard, but boolean in its type inference and in runtimes."""
     mask = node.output(1)
     if mask is None:
         return automatic.up(node, change, rw)
@@ -199,7 +198,7 @@ def mask_of_truths(node: Node, change: Change, rw: Rewriter) -> Step:
 
 @down(10, "Dropout")
 def mask_of_numbers(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """The mask, which says nothing in inference, was of numbers."""
+    """Replace the mask, which is all true in inference, or drop it if unused: it was numeric before."""
     mask = node.output(1)
     if mask is None:
         yield from automatic.down(node, change, rw)
@@ -210,12 +209,12 @@ def mask_of_numbers(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 
 
 def without_mask(node: Node, rw: Rewriter) -> None:
-    """One that nothing reads need not have a type."""
+    """Replace the node with one without a mask."""
     rw.replace(node, [rw.op("Dropout", *node.inputs, **node.attrs)])
 
 
 def all_pass(node: Node, rw: Rewriter) -> None:
-    """In inference the mask lets everything through."""
+    """Replace the mask with all true, as it is in inference."""
     shape = rw.op("Shape", node.operand(0))
     truths = rw.op("ConstantOfShape", shape, value=np.ones(1, np.bool_))
     rw.replace(node, [rw.op("Dropout", *node.inputs, **node.attrs), truths])
@@ -223,9 +222,9 @@ def all_pass(node: Node, rw: Rewriter) -> None:
 
 @up(12, "Dropout")
 def ratio_that_is_read(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """One that is none says nothing in inference, and as an operand the runtime refuses it.
+    """Drop an invalid ratio, which has no effect in inference, but which the runtime refuses as an operand.
 
-    The mask lets everything through for the standard, and for the runtime from here on; before, it has it all false.
+    The mask is all true in the standard, and in the runtime from opset 12 on; before, the runtime has it all false.
     """
     if (mask := node.output(1)) is not None and mask.uses:
         raise Decline("mask is used, which the runtime has all false before opset 12")
@@ -236,7 +235,7 @@ def ratio_that_is_read(node: Node, change: Change, rw: Rewriter) -> Iterator[Non
 
 @down(12, "Dropout")
 def inference_of_dropout(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """The ratio says nothing in inference; training is random."""
+    """Convert inference, in which the ratio has no effect; training is random."""
     training = node.input(2)
     if training is not None and (training.const() is None or training.array().any()):
         ratio = node.input(1)
@@ -253,7 +252,7 @@ def inference_of_dropout(node: Node, change: Change, rw: Rewriter) -> Iterator[N
 
 @down(11, "Gemm")
 def bias_of_zero(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """The bias has to be there."""
+    """Add a bias of 0, which was required."""
     if node.input(2) is None:
         rw.set_input(node, 2, np.zeros((), tensor_dtype_to_np_dtype(node.operand(0).element_type())))
     yield from automatic.down(node, change, rw)
@@ -261,7 +260,7 @@ def bias_of_zero(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 
 @down(14, "GRU", "LSTM", "RNN")
 def time_first(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """A batch that comes first is brought behind the time."""
+    """Transpose the batch axis behind the time axis."""
     if not node.attr("layout", 0):
         yield from automatic.down(node, change, rw)
         return

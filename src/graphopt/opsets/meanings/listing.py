@@ -1,4 +1,4 @@
-"""What lists places, or writes at listed places: by comparing every element with every place, or in a loop."""
+"""Operators that list positions, or write to them: by comparing all pairs, or in a loop."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ listed (truths, number, on, none) => (places) {{
 
 
 def _places(rw: Rewriter, truths: Value, most: Number | None = None) -> Value:
-    """Where a list is true, of its first so many elements if it may be longer."""
+    """The positions at which a list is true, among its first `most` elements."""
     op = Counting(rw)
     number = op.size(truths, 0)
     if isinstance(number, np.ndarray) and isinstance(most, np.ndarray):
@@ -51,7 +51,7 @@ def _places(rw: Rewriter, truths: Value, most: Number | None = None) -> Value:
 
 @down(9, "Compress")
 def gathered_where_true(node: Node, change: Change, rw: Rewriter) -> None:
-    """What is chosen is gathered from its places; a list that is longer than the axis says nothing behind it."""
+    """Gather the selected positions; a condition that is longer than the axis is cut."""
     x, truths = node.operand(0), listed(rw, node.operand(1))
     axis = node.attr("axis")
     if axis is None:
@@ -62,7 +62,7 @@ def gathered_where_true(node: Node, change: Change, rw: Rewriter) -> None:
 
 @down(9, "NonZero")
 def places_along_each_axis(node: Node, change: Change, rw: Rewriter) -> None:
-    """Places in the flat tensor, of which those along each axis follow."""
+    """List positions in the flattened tensor, and compute those along each axis from them."""
     x, op = node.operand(0), Counting(rw)
     if not x.dims():
         raise Decline("there is no NonZero before opset 9, and it is of a single number")
@@ -77,7 +77,7 @@ def places_along_each_axis(node: Node, change: Change, rw: Rewriter) -> None:
 
 
 def _divisor(rw: Rewriter, size: Number) -> Number:
-    """A size to divide by; where it is 0 there is nothing to divide, and the runtime stops all the same."""
+    """A size as a divisor, 1 instead of 0: the runtime fails on a division by 0, even of an empty tensor."""
     if isinstance(size, np.ndarray):
         return size.clip(1)
     return rw.op("Add", size, rw.op("Cast", rw.op("Equal", size, integers(0)), to=TensorProto.INT64))
@@ -85,7 +85,7 @@ def _divisor(rw: Rewriter, size: Number) -> Number:
 
 @down(9, "OneHot")
 def one_of_all_classes(node: Node, change: Change, rw: Rewriter) -> None:
-    """Each index is compared with every class; those below 0 count from the end."""
+    """Compare each index with every class; negative indices count from the end."""
     indices, depth, values = (node.operand(i) for i in range(3))
     op, rank = Counting(rw), len(indices.dims()) + 1
     axis = node.attr("axis", -1)
@@ -104,7 +104,7 @@ def one_of_all_classes(node: Node, change: Change, rw: Rewriter) -> None:
 
 @down(9, "Scatter")
 def last_that_is_written(node: Node, change: Change, rw: Rewriter) -> None:
-    """Each element is gathered from what is written there last, or from where it was."""
+    """Gather each element from the last update at its position, or from the data if there is none."""
     x, indices, updates = (node.operand(i) for i in range(3))
     op, sizes, count = Counting(rw), x.sizes(), math.prod(indices.sizes())
     if not count:
@@ -123,7 +123,7 @@ def last_that_is_written(node: Node, change: Change, rw: Rewriter) -> None:
 
 @down(9, "MaxUnpool")
 def scattered_into_zeros(node: Node, change: Change, rw: Rewriter) -> None:
-    """Each element goes where its index says."""
+    """Scatter each element into zeros by its index."""
     x, indices, sizes = node.operand(0), node.operand(1), node.result.sizes()
     if node.input(2) is not None:
         raise Decline("there is no MaxUnpool before opset 9, and output_shape is given")
@@ -134,7 +134,7 @@ def scattered_into_zeros(node: Node, change: Change, rw: Rewriter) -> None:
 
 @down(11, "Unique")
 def compared_with_each_other(node: Node, change: Change, rw: Rewriter) -> None:
-    """Rows are compared with each other: a row's number is that of the different ones before it."""
+    """Compare all pairs of rows: the index of a row is the number of distinct rows before it."""
     x, axis, op = node.operand(0), node.attrs.get("axis"), Counting(rw)
     if x.dtype == TensorProto.STRING:
         raise Decline("there is no Unique before opset 11, and text has no order")
@@ -167,7 +167,7 @@ def compared_with_each_other(node: Node, change: Change, rw: Rewriter) -> None:
 
 
 def _rows_compared(rw: Rewriter, rows: Value) -> tuple[Value, Value]:
-    """For each row and each other one whether they are equal, and whether the other one comes first."""
+    """For each pair of rows whether they are equal, and whether the second is less in lexicographic order."""
     own, other = rw.op("Unsqueeze", rows, axes=[1]), rw.op("Unsqueeze", rows, axes=[0])
     apart = rw.op("Cast", rw.op("Not", rw.op("Equal", own, other)), to=TensorProto.INT32)
     equal = rw.op("Equal", rw.op("ReduceMax", apart, axes=[2], keepdims=0), np.asarray(0, np.int32))

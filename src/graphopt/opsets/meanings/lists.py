@@ -1,4 +1,4 @@
-"""Lists of axes, starts, ends and sizes: what became an operand, and what counts from the end."""
+"""Lists of axes, starts, ends and sizes: as attributes or operands, and with negative axes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from graphopt.rewrite import Rewriter
     "ScatterElements", "Softmax", "Split", "Squeeze", "Unsqueeze", *REDUCTIONS,
 )  # fmt: skip
 def counted_from_the_front(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Before opset 11 axes count from the front."""
+    """Replace negative axes, which opset 11 introduced."""
     name = "axes" if "axes" in node.attrs else "axis"
     stated = node.attrs.get(name, node.attr(name))
     listed = stated if isinstance(stated, tuple) else (stated,)
@@ -35,7 +35,7 @@ def counted_from_the_front(node: Node, change: Change, rw: Rewriter) -> Iterator
         axes = tuple(axis + rank if axis < 0 else axis for axis in listed)
         rw.set_attr(node, **{name: axes if isinstance(stated, tuple) else axes[0]})
     if node.op_type in ("Squeeze", "Unsqueeze") and (places := node.attrs.get("axes")):
-        rw.set_attr(node, axes=tuple(sorted(places)))  # shape inference goes through them in the order of the shape
+        rw.set_attr(node, axes=tuple(sorted(places)))  # shape inference requires ascending axes
     if node.op_type == "ScatterElements":
         yield
         rw.replace(node, [rw.op("Scatter", *node.inputs, **node.attrs)])
@@ -45,7 +45,7 @@ def counted_from_the_front(node: Node, change: Change, rw: Rewriter) -> Iterator
 
 @up(11, "Compress")
 def lists_are_compressed(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """A single number is a list of one from then on."""
+    """Reshape a scalar to a list of one, which is required from opset 11 on."""
     x = node.operand(0)
     if x.rank == 0:
         rw.set_input(node, 0, rw.op("Reshape", x, np.asarray([1], np.int64)))
@@ -54,14 +54,14 @@ def lists_are_compressed(node: Node, change: Change, rw: Rewriter) -> Iterator[N
 
 @up(11, "Scatter")
 def called_scatter_elements(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """It has another name."""
+    """Rename `Scatter` to `ScatterElements`."""
     yield
     rw.replace(node, [rw.op("ScatterElements", *node.inputs, **node.attrs)])
 
 
 @down(11, "Slice")
 def axes_from_the_front(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Before opset 11 the axes count from the front."""
+    """Replace negative axes of a `Slice`."""
     axes = node.ints("axes") if node.input(3) is not None else None
     if axes and min(axes) < 0:
         x = node.operand(0)
@@ -71,7 +71,7 @@ def axes_from_the_front(node: Node, change: Change, rw: Rewriter) -> Iterator[No
 
 @down(10, "Slice")
 def without_steps(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """What is taken in steps is gathered, where the size of the axis is known."""
+    """Replace a slice with steps other than 1 by `Gather`, if the size of the axis is known."""
     x, steps = node.operand(0), node.ints("steps")
     if steps is None:
         yield from automatic.down(node, change, rw)
@@ -89,7 +89,7 @@ def without_steps(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 
 @up(18, "Split")
 def number_of_parts(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Equal parts are counted."""
+    """State the number of equal parts."""
     yield
     if node.input(1) is None:
         rw.set_attr(node, num_outputs=len(node.outputs))
@@ -97,7 +97,7 @@ def number_of_parts(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 
 @down(18, "Split")
 def sizes_of_parts(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Parts of which the last is smaller are stated one by one."""
+    """State the sizes of the parts if the last one is smaller, or the size is not known."""
     sizes, count = None, node.attrs.get("num_outputs")
     if count is not None and not _is_known(node.operand(0), node.attr("axis", 0)):
         size = _size(rw, node.operand(0), node.attr("axis", 0))
@@ -123,7 +123,7 @@ _OF_NOTHING = {"ReduceL1": "Abs", "ReduceL2": "Abs", "ReduceLogSum": "Log"}
 @down(18, *(REDUCTIONS - {"ReduceSum"}))
 @down(13, "ReduceSum")
 def reduces_nothing(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """That an empty list of axes means none of them cannot be said before."""
+    """Write out a reduction over no axes: before, an empty list of axes means all of them."""
     axes = node.ints("axes")
     if not axes and node.attr("noop_with_empty_axes", 0):
         x = node.operand(0)
@@ -141,7 +141,7 @@ def reduces_nothing(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 
 @down(13, "Squeeze", "Unsqueeze")
 def axes_by_shape(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Axes that are computed still leave a shape that may be known."""
+    """Replace computed axes by a `Reshape`, if the shape of the result is known."""
     axes = node.input(1)
     if axes is not None and not axes.is_const:
         shape = node.result.shape
@@ -156,7 +156,7 @@ def axes_by_shape(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 
 @down(15, "Shape")
 def part_of_a_shape(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Some axes of a shape are stated where they are known, else gathered, which inference in runtimes follows."""
+    """Replace a part of a shape with a constant if known, else with `Gather`, through which runtimes infer shapes."""
     start, end = node.attrs.get("start", 0), node.attrs.get("end")
     if not start and end is None:
         yield from automatic.down(node, change, rw)
@@ -166,7 +166,7 @@ def part_of_a_shape(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     if x.shape is not None:
         places = range(x.rank or 0)[start:end]
         sizes = [size for place in places if isinstance(size := x.shape[place], int)]
-        if places and len(sizes) == len(places) and all(sizes):  # of a constant 0 the runtime loads no quotient
+        if places and len(sizes) == len(places) and all(sizes):  # the runtime refuses to load a division by constant 0
             rw.replace(node, [rw.op("Constant", value=Tensor.from_array(np.asarray(sizes, np.int64)))])
             return
         if places:
@@ -178,7 +178,7 @@ def part_of_a_shape(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 
 @down(10, "TopK")
 def number_by_attribute(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """The number is an attribute."""
+    """Turn k into an attribute."""
     count = node.operand(1).integer()
     yield
     rw.set_inputs(node, {1: None}, k=count)
@@ -186,7 +186,7 @@ def number_by_attribute(node: Node, change: Change, rw: Rewriter) -> Iterator[No
 
 @down(11, "TopK")
 def largest_first(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """The smallest are the largest of the negative numbers; the sorted ones are as good as any order."""
+    """Find the smallest as the largest negated numbers; drop `sorted`, since unsorted results may be in any order."""
     x, smallest = node.operand(0), not node.attr("largest", 1)
     if x.dtype in (TensorProto.INT64, TensorProto.UINT64):
         _by_places(node, rw, smallest=smallest)
@@ -204,7 +204,7 @@ def largest_first(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 
 
 def _by_places(node: Node, rw: Rewriter, *, smallest: bool) -> None:
-    """Integers that no float holds are sorted by how many come before them, which floats hold."""
+    """Sort integers that floats do not represent by their ranks, which floats do."""
     x, rank = node.operand(0), len(node.operand(0).dims())
     axis = x.axis(node.attr("axis", -1))
     numbers = np.arange(x.size(axis))
@@ -219,14 +219,14 @@ def _by_places(node: Node, rw: Rewriter, *, smallest: bool) -> None:
 
 @down(12, "ArgMax", "ArgMin")
 def last_of_equals(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """The last of equal numbers is the first from behind."""
+    """Find the last of equal numbers as the first in the reversed axis."""
     if not node.attr("select_last_index", 0):
         yield from automatic.down(node, change, rw)
         return
     x, axis = node.operand(0), node.attr("axis", 0)
     backward = rw.op("Slice", x, starts=[-1], ends=[np.iinfo(np.int64).min], axes=[axis], steps=[-1])
     found = rw.op(node.op_type, backward, axis=axis, keepdims=node.attr("keepdims", 1))
-    size = rw.op("Gather", rw.op("Shape", x), np.asarray(axis, np.int64))  # no list: the result may have rank 0
+    size = rw.op("Gather", rw.op("Shape", x), np.asarray(axis, np.int64))  # a scalar: the result may have rank 0
     last = rw.op("Sub", size, np.asarray(1, np.int64))
     rw.replace(node, [rw.op("Sub", last, found)])
 

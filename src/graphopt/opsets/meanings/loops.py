@@ -1,4 +1,4 @@
-"""Operators that go over something, as loops."""
+"""Control flow: `Scan` as `Loop`, `Scan` over batches, and branches of `If`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from graphopt.rewrite import Rewriter
 
 @down(16, "Scan")
 def without_stated_shapes(node: Node, change: Change, rw: Rewriter) -> Step:
-    """A runtime wants the shapes of what the body gives, which inference finds less often in older operators."""
+    """Replace a `Scan` whose body outputs lack shapes, which runtimes require but may not infer in older operators."""
     body = next(onnx.helper.get_attribute_value(a) for a in emit(node).attribute if a.name == "body")
     if all(value.type.tensor_type.HasField("shape") for value in body.output):
         return automatic.down(node, change, rw)
@@ -34,7 +34,7 @@ def without_stated_shapes(node: Node, change: Change, rw: Rewriter) -> Step:
 
 @down(9, "Scan")
 def as_loop(node: Node, change: Change, rw: Rewriter) -> None:
-    """Each step gathers what it reads; what it puts out is stacked, and turned where it has another axis or order."""
+    """Replace `Scan` with `Loop`: each step gathers its scan inputs; scan outputs are reversed or transposed after."""
     count = node.attr("num_scan_inputs")
     states = len(node.inputs) - count
     if not states:
@@ -47,7 +47,7 @@ def as_loop(node: Node, change: Change, rw: Rewriter) -> None:
     proto = emit(node)
     body = next(onnx.helper.get_attribute_value(a) for a in proto.attribute if a.name == "body")
     captured, it = _captured(node), _in_no_name(proto)
-    names = [f"operand {index}{it}" for index in range(len(operands))]  # a value of the body may have that of one
+    names = [f"operand {index}{it}" for index in range(len(operands))]  # the body may use an operand's own name
     made = _body(body, names[states : states + count], axes, tuple(backward), it)
     results_named = [f"result {index}{it}" for index in range(len(node.outputs))]
     loop = helper.make_node("Loop", [f"steps{it}", f"on{it}", *names[:states]], results_named, body=made)
@@ -70,14 +70,14 @@ def _true(rw: Rewriter) -> Value:
 
 
 def _stacked_at(axis: int, result: Value | None) -> list[int]:
-    """Where the axes of a result come from whose first one has to be another."""
+    """The permutation that moves the first axis of a result to `axis`."""
     rank = 0 if result is None else len(result.dims())
     place = axis + rank if axis < 0 else axis
     return [0 if each == place else each + 1 if each < place else each for each in range(rank)]
 
 
 def _in_no_name(proto: onnx.NodeProto) -> str:
-    """An ending that makes a name of its own of any, since nothing in a node, its bodies included, has it."""
+    """A suffix that makes any name unique, since it occurs nowhere in the node or its subgraphs."""
     known, ending = proto.SerializeToString(), " of it"
     while ending.encode() in known:
         ending += "s"
@@ -87,7 +87,7 @@ def _in_no_name(proto: onnx.NodeProto) -> str:
 def _body(
     body: onnx.GraphProto, scanned: list[str], axes: list[int], backward: tuple[int, ...], it: str
 ) -> onnx.GraphProto:  # fmt: skip
-    """The body of a `Loop` that does what that of a `Scan` over some values does."""
+    """The body of a `Loop` that is equivalent to the body of a `Scan`."""
     made = onnx.GraphProto()
     made.CopyFrom(body)
     states = len(body.input) - len(scanned)
@@ -108,7 +108,7 @@ def _body(
 
 @up(9, "Scan")
 def over_batches(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Until opset 8 each sequence of a batch is gone over by itself: one `Scan` over the batch has another inside."""
+    """Nest the `Scan` in a `Scan` over the batch: until opset 8 it runs over each sequence of a batch separately."""
     if node.input(0) is not None:
         raise Decline("sequence_lens went with opset 9")
     directions, count = node.attrs.get("directions"), node.attr("num_scan_inputs")
@@ -134,7 +134,7 @@ def over_batches(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 
 
 def _captured(node: Node) -> list[Value]:
-    """The values from outside that the body of a node reads, by their names; a value of the body may hide another."""
+    """The outer values that the body of a node captures, all of them named."""
     captured = list(dict.fromkeys(captured_values(node)))
     if any(not value.name for value in captured):
         raise Decline("Scan goes over batches until opset 8")
@@ -142,7 +142,7 @@ def _captured(node: Node) -> list[Value]:
 
 
 def _of_no_type(value: Value | None, name: str) -> onnx.ValueInfoProto:
-    """A value of one element of a batch: the element type alone is stated."""
+    """Type information of a value for one element of a batch: the element type, and the rank if known."""
     if value is None or value.dtype is None:
         raise Decline("the element type of an operand is not known")
     rank = None if value.rank is None else [None] * (value.rank - 1)
@@ -151,7 +151,7 @@ def _of_no_type(value: Value | None, name: str) -> onnx.ValueInfoProto:
 
 @down(11, "If")
 def of_one_shape(node: Node, change: Change, rw: Rewriter) -> Step:
-    """Until opset 10 shapes have to be the same in both branches; the standard takes the result for both."""
+    """Decline branches with different shapes, which are allowed from opset 11 on only."""
     one, other = (node.subgraphs[name].outputs for name in ("then_branch", "else_branch"))
     chosen: set[Value] | None = None
     for first, second in zip(one, other, strict=True):

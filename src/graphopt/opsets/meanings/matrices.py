@@ -1,4 +1,4 @@
-"""Determinants, by elimination."""
+"""Determinants by Gaussian elimination."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from graphopt.opsets.meanings.registry import down, typed
 from graphopt.rewrite import Rewriter
 
 _MOST_ROWS = 64
-"""Rows of a matrix that is eliminated one by one."""
+"""Most rows of a matrix whose elimination is unrolled."""
 
 
 @down(11, "Det")
 def eliminated(node: Node, change: Change, rw: Rewriter) -> None:
-    """The product of the pivots: in each column the number farthest from 0, as libraries choose them."""
+    """Compute a determinant as the product of pivots, with partial pivoting as in libraries."""
     x, rank = node.operand(0), len(node.operand(0).dims())
     size, op = x.size(-1), typed(rw, x)
     if not 0 < size <= _MOST_ROWS:

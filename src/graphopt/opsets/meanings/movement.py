@@ -1,4 +1,4 @@
-"""Constants, padding and broadcasting: operators that move what they read."""
+"""Constants, copies, padding and broadcasting."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from graphopt.rewrite import Rewriter
 @down(13, "Constant")
 @down(9, "Constant")
 def as_initializer(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """A constant of a type that a `Constant` cannot hold is an initializer."""
+    """Replace a constant of a type that `Constant` does not support with an initializer."""
     if change.before is None or not any(True for _ in lacking(node, change.before)):
         yield from automatic.down(node, change, rw)
         return
@@ -49,9 +49,9 @@ def as_initializer(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 @down(14, "Identity")
 @down(13, "Identity")
 def read_at_its_source(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """What an `Identity` cannot copy, like a sequence, is read where it comes from."""
+    """Remove an `Identity` of a type that it does not support before, such as a sequence."""
     if change.before is not None and any(True for _ in lacking(node, change.before)):
-        with suppress(Decline):  # between two names that must stay
+        with suppress(Decline):  # it is kept if both names must stay
             rw.replace(node, [node.operand(0)])
             return
     yield from automatic.down(node, change, rw)
@@ -59,7 +59,7 @@ def read_at_its_source(node: Node, change: Change, rw: Rewriter) -> Iterator[Non
 
 @down(12, "Constant")
 def as_tensor(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Numbers and lists are stated as a tensor."""
+    """State numbers and lists as a tensor."""
     tensor = node.constant_tensor()
     if tensor is None:
         yield from automatic.down(node, change, rw)
@@ -70,7 +70,7 @@ def as_tensor(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 
 @down(11, "Constant")
 def as_dense(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """What is sparse is stated in full."""
+    """State a sparse constant as a dense one."""
     sparse = node.attrs.get("sparse_value")
     if sparse is None:
         yield from automatic.down(node, change, rw)
@@ -88,13 +88,13 @@ def _plain(tensor: onnx.TensorProto) -> onnx.TensorProto:
 
 
 def _stand_for(node: Node, value: Value, rw: Rewriter) -> None:
-    """Let a constant stand for what a node computes, by an `Identity` where a graph puts that out."""
+    """Replace a node with a constant, behind an `Identity` if its result is a graph output."""
     rw.replace(node, [rw.op("Identity", value) if node.result.output_count else value])
 
 
 @down(9, "ConstantOfShape")
 def expanded(node: Node, change: Change, rw: Rewriter) -> None:
-    """One number, expanded; it has no axis of its own, since the shape may have none."""
+    """Expand a scalar, which has rank 0, since the shape may be empty."""
     stated = node.attrs.get("value")
     number = stated.array() if isinstance(stated, Tensor) else np.zeros(1, np.float32)
     rw.replace(node, [rw.op("Expand", rw.constant(number.reshape(())), listed(rw, node.operand(0)))])
@@ -102,7 +102,7 @@ def expanded(node: Node, change: Change, rw: Rewriter) -> None:
 
 @down(8, "Expand")
 def tiled(node: Node, change: Change, rw: Rewriter) -> None:
-    """Axes of size 1 are repeated as often as the shape says."""
+    """Repeat axes of size 1 by `Tile`."""
     x, shape = node.operand(0), listed(rw, node.operand(1))
     rank, length = len(x.dims()), math.prod(node.operand(1).sizes())
     if rank < length:
@@ -125,7 +125,7 @@ def tiled(node: Node, change: Change, rw: Rewriter) -> None:
 
 @down(18, "Pad")
 def pads_of_all_axes(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Pads of some axes are pads of all."""
+    """Extend pads of some axes to all axes."""
     if node.input(3) is not None:
         pad = Pad.of(node, len(node.operand(0).dims()))
         rw.set_inputs(node, {1: np.asarray(pad.before + pad.after, np.int64), 3: None})
@@ -134,7 +134,7 @@ def pads_of_all_axes(node: Node, change: Change, rw: Rewriter) -> Iterator[None]
 
 @down(19, "Pad")
 def wrapped(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """What goes round is gathered."""
+    """Replace padding in `wrap` mode with `Gather`."""
     if node.attr("mode", "constant") != "wrap":
         yield from automatic.down(node, change, rw)
         return
@@ -145,7 +145,7 @@ def wrapped(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
             start, end = max(-before, 0), pad.x.size(axis) - max(-after, 0)
             if end <= start:
                 raise Decline("nothing of axis {} is left to go round", axis)
-            # What is cut off is gone before the rest goes round.
+            # Negative pads cut elements off before the rest is wrapped.
             places = np.arange(-max(before, 0), end - start + max(after, 0), dtype=np.int64)
             result = rw.op("Gather", result, start + places % (end - start), axis=axis)
     if result is pad.x:
@@ -155,7 +155,7 @@ def wrapped(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 
 @down(18, "CenterCropPad")
 def sizes_of_64_bits(node: Node, change: Change, rw: Rewriter) -> None:
-    """The function of the standard compares the sizes with those of a shape, also where they have 32 bits."""
+    """Cast int32 sizes to int64: the standard's body compares them with an int64 shape."""
     x, sizes = node.operand(0), node.operand(1)
     if sizes.dtype != onnx.TensorProto.INT32:
         raise Decline

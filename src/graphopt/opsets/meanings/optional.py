@@ -1,4 +1,4 @@
-"""Optionals: what is known to be there is passed on."""
+"""Optionals: replaced if it is known whether they have an element."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphopt.rewrite import Rewriter
 @down(15, "OptionalGetElement", "OptionalHasElement")
 @down(18, "OptionalGetElement", "OptionalHasElement")
 def there_or_not(node: Node, change: Change, rw: Rewriter) -> Step:
-    """A tensor or a sequence is there, and nothing is not; an optional tells by itself, from opset 15 on."""
+    """Resolve the node for a tensor, a sequence, or a missing input; an optional itself needs opset 15."""
     x = node.input(0)
     kind = "nothing" if x is None else text(x.type)
     if x is not None and kind is None and not node.graph.in_function:  # there, types are checked for all calls
@@ -27,7 +27,7 @@ def there_or_not(node: Node, change: Change, rw: Rewriter) -> Step:
         return automatic.down(node, change, rw)
     if node.op_type == "OptionalGetElement":
         given = node.operand(0)
-        if given.is_const:  # no reader gets to see a constant: the runtime refuses to load a division by one of 0
+        if given.is_const:  # kept hidden from readers: the runtime refuses to load a division by a constant 0
             rw.replace(node, [rw.op("Identity", given)])
         else:
             rw.pass_on(node, given)

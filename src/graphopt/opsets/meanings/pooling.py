@@ -1,4 +1,4 @@
-"""Pools: windows that end behind the padding, and windows with gaps."""
+"""Pooling: windows that extend beyond the padding, and dilated windows."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from graphopt.opsets.meanings.registry import Step, down, number_like, typed
 from graphopt.rewrite import Rewriter
 
 _MOST_CELLS = 128
-"""Windows with gaps of more elements are not written out one by one."""
+"""Most elements of a dilated window that is written out."""
 
 
 @down(10, "AveragePool", "MaxPool")
 @down(18, "LpPool")
 @down(19, "AveragePool")
 def whole_windows(node: Node, change: Change, rw: Rewriter) -> Step:
-    """Windows with gaps are written out; what ends behind the padding is padded so that it does not."""
+    """Write out dilated windows; replace ceil_mode with padding."""
     gaps = any(each != 1 for each in node.attr("dilations") or ())
     if gaps:
         _cell_by_cell(node, rw)
@@ -38,9 +38,9 @@ def whole_windows(node: Node, change: Change, rw: Rewriter) -> Step:
 
 @down(22, "AveragePool", "LpPool", "MaxPool")
 def windows_behind_the_image(node: Node, change: Change, rw: Rewriter) -> Step:
-    """A window that would start behind the image is none: before opset 22 inference counts it, though no runtime does.
+    """Replace ceil_mode with padding if a window would start beyond the image.
 
-    Where that is known, the padding says it as well.
+    Before opset 22 shape inference counts that window, though no runtime computes it.
     """
     if node.attr("ceil_mode", 0):
         with suppress(Decline):
@@ -51,13 +51,13 @@ def windows_behind_the_image(node: Node, change: Change, rw: Rewriter) -> Step:
 
 
 def _rounded_up(pool: Pool, axis: int) -> int:
-    """How many windows there are, those behind the image included."""
+    """The number of windows, including those that start beyond the image."""
     whole = pool.x.size(axis + 2) + pool.before[axis] + pool.after[axis]
     return -(-(whole - pool.reach[axis]) // pool.strides[axis]) + 1
 
 
 def _extents(pool: Pool) -> list[tuple[int, int, int]]:
-    """For each spatial axis its size, how many windows there are, and how far the last ends behind the padding."""
+    """For each spatial axis its size, the number of windows, and how far the last one extends beyond the padding."""
     found = []
     for axis, reach in enumerate(pool.reach):
         size = pool.x.size(axis + 2)
@@ -72,7 +72,7 @@ def _extents(pool: Pool) -> list[tuple[int, int, int]]:
 
 
 def _padded(node: Node, rw: Rewriter) -> None:
-    """State the padding that rounding up means."""
+    """Replace ceil_mode with the padding that it implies."""
     pool = _of(node)
     if pool.same:
         rw.set_attr(node, ceil_mode=None)
@@ -93,7 +93,7 @@ def _of(node: Node) -> Pool:
 
 
 def _cell_by_cell(node: Node, rw: Rewriter) -> None:
-    """The cells of all windows, one place in the window after the other."""
+    """Combine slices of the image, one for each position in the window."""
     pool = _of(node)
     if pool.same or math.prod(pool.kernel) > _MOST_CELLS:
         raise Decline("dilations={} cannot be written out", pool.dilations)
@@ -117,7 +117,7 @@ def _cell_by_cell(node: Node, rw: Rewriter) -> None:
 
 
 def _counted(pool: Pool, extents: list[tuple[int, int, int]]) -> np.ndarray:
-    """By how many cells each window is divided: those in the image, or those that are not behind the padding."""
+    """The divisor of each window: the number of its elements in the image, or in the image and its padding."""
     whole = np.ones((1, 1), np.int64)
     for axis, (size, count, _) in enumerate(extents):
         places = np.arange(count)[:, None] * pool.strides[axis] + np.arange(pool.kernel[axis]) * pool.dilations[axis]

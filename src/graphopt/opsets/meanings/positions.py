@@ -1,4 +1,4 @@
-"""Slicing, padding and choosing by computed positions, for operands that older versions take as attributes."""
+"""Slicing, padding and choosing by computed positions, for operands that are attributes in older versions."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Counting:
         self._rw = rw
 
     def __call__(self, op_type: str, *operands: Number | int) -> Value:
-        """An operator of integers, plain numbers being constants."""
+        """Build an integer operator; plain numbers become constants."""
         given = (np.asarray(each, np.int64) if isinstance(each, int) else each for each in operands)
         return self._rw.op(op_type, *given)
 
     def choose(self, truth: Value, one: Number | int, other: Number | int) -> Value:
-        """One number where something is true, elsewhere the other."""
+        """`one` where `truth` holds, elsewhere `other`."""
         return self("Where", truth, one, other)
 
     def size(self, x: Value, axis: int) -> Number:
@@ -50,7 +50,7 @@ class Counting:
         return self._rw.op("Gather", self._rw.op("Shape", x), integers(axis), axis=0)
 
     def up_to(self, count: Number) -> Number:
-        """The numbers from 0 on, as many as a list of one number says."""
+        """The numbers 0, 1, ..., count - 1, for a count that is a list of one."""
         if isinstance(count, np.ndarray):
             return np.arange(int(count.reshape(-1)[0]), dtype=np.int64)
         scalar = self._rw.op("Reshape", count, integers())
@@ -61,7 +61,7 @@ class Counting:
 
 
 def _counting() -> onnx.NodeProto:
-    """A loop that puts out what it counts; until opset 10 something has to be carried through it."""
+    """A loop that outputs its iteration numbers; until opset 10 it must carry a value."""
     kinds = {"at": TensorProto.INT64, "on": TensorProto.BOOL, "last": TensorProto.INT64}
     results = {"again": ("on", TensorProto.BOOL), "now": ("at", TensorProto.INT64), "number": ("at", TensorProto.INT64)}
     body = helper.make_graph(
@@ -75,7 +75,7 @@ def _counting() -> onnx.NodeProto:
 
 @down_at_last(11, "Slice")
 def computed_axes_from_the_front(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Axes that count from the end are moved by the rank."""
+    """Make computed axes nonnegative by adding the rank."""
     rank = len(node.operand(0).dims())
     yield
     axes = node.operand(3)
@@ -89,7 +89,7 @@ def computed_axes_from_the_front(node: Node, change: Change, rw: Rewriter) -> It
 
 @down_at_last(10, "Slice")
 def gathered_from_start_to_end(node: Node, change: Change, rw: Rewriter) -> None:
-    """Along each axis that is cut the positions are counted, and what is there is gathered."""
+    """Gather computed positions along each sliced axis."""
     x, rank = node.operand(0), len(node.operand(0).dims())
     op = Counting(rw)
     lists = [None if (v := node.input(i)) is None else rw.op("Cast", v, to=TensorProto.INT64) for i in (1, 2, 4)]
@@ -114,7 +114,7 @@ def gathered_from_start_to_end(node: Node, change: Change, rw: Rewriter) -> None
 
 
 def _meant_for(rw: Rewriter, lists: list[Value | None], axes: Value, rank: int, axis: int) -> list[Number]:
-    """Start, end and step of an axis that a computed list may name: all of it where it does not."""
+    """Start, end and step of an axis that a computed list may contain; those of the whole axis if it does not."""
     op, place = Counting(rw), integers(axis)
     named = rw.op("Gather", times_meant(rw, axes, rank), place, axis=0)
     found: list[Number] = []
@@ -128,7 +128,7 @@ def _meant_for(rw: Rewriter, lists: list[Value | None], axes: Value, rank: int, 
 
 
 def _from_to(op: Counting, size: Number, start: Number, end: Number, step: Number) -> Number:
-    """The positions that a slice takes."""
+    """The positions of a slice."""
     forward = op("Less", integers(0), step)
     step = _between(op, step, op("Sub", integers(-1), size), op("Add", size, 1))
     lowest_end = op.choose(forward, integers(0), integers(-1))
@@ -142,7 +142,7 @@ def _from_to(op: Counting, size: Number, start: Number, end: Number, step: Numbe
     sign = op.choose(forward, integers(1), integers(-1))
     reach = op("Add", op("Sub", end, start), op("Sub", step, sign))
     count = op("Div", reach, step)
-    # Rounded towards zero, which is right for all but empty slices, whose reach has the other sign.
+    # The quotient is rounded towards zero, which is correct except for empty slices, whose reach has the other sign.
     count = op.choose(op("Less", op("Mul", op("Sub", end, start), sign), 1), integers(0), count)
     return op("Add", start, op("Mul", op.up_to(count), step))
 
@@ -154,7 +154,7 @@ def _between(op: Counting, number: Number, low: Number, high: Number) -> Value:
 
 @down_at_last(18, "Pad")
 def computed_pads_of_all_axes(node: Node, change: Change, rw: Rewriter) -> None:
-    """Pads of some axes are pads of all."""
+    """Extend computed pads of some axes to all axes."""
     x, axes = node.operand(0), node.operand(3)
     rank = len(x.dims())
     count, pads = axes.size(0), listed(rw, node.operand(1))
@@ -168,7 +168,7 @@ def computed_pads_of_all_axes(node: Node, change: Change, rw: Rewriter) -> None:
 @down_at_last(19, "Pad")
 @down_at_last(11, "Pad")
 def gathered_with_its_surroundings(node: Node, change: Change, rw: Rewriter) -> None:
-    """Along each axis the positions are counted, which are none of the image where it is padded by a number."""
+    """Gather computed positions along each axis; constant padding is an element appended to the axis."""
     x, pads, value = node.operand(0), listed(rw, node.operand(1)), node.input(2)
     mode = node.attr("mode", "constant")
     if change.version == 19 and (mode != "wrap" or node.input(3) is not None):
@@ -209,7 +209,7 @@ def _zero_of(x: Value) -> np.ndarray:
 
 @down_at_last(9, "Where")
 def chosen_by_position(node: Node, change: Change, rw: Rewriter) -> None:
-    """All three are expanded, and each element gathered from one of the two behind one another."""
+    """Expand all three operands, and gather each element from the concatenation of both values."""
     chosen, x, y = (node.operand(index) for index in range(3))
     op = Counting(rw)
     truth = rw.op("Cast", chosen, to=TensorProto.INT64)
@@ -224,13 +224,13 @@ def chosen_by_position(node: Node, change: Change, rw: Rewriter) -> None:
         places = op("Add", op("Mul", op("Sub", 1, flat), count), op.up_to(count))
         rw.replace(node, [rw.op("Reshape", rw.op("Gather", pair, places, axis=0), shape)])
         return
-    # Places in the shape of the result: a Reshape to sizes of which one is 0 would copy another.
+    # The positions have the shape of the result: in a Reshape a size of 0 would copy another size.
     places = op("Add", op("Mul", op("Sub", 1, truth), count), _places(rw, op, shape, rank))
     rw.replace(node, [rw.op("Gather", pair, places, axis=0)])
 
 
 def _places(rw: Rewriter, op: Counting, shape: Value, rank: int) -> Number:
-    """All numbers below a product of sizes: counted along each axis, which takes fewer steps than all at once."""
+    """All numbers below a product of sizes, in its shape: counted along each axis, in fewer steps than all at once."""
     total: Number = np.asarray(0, np.int64)
     for axis in range(rank):
         size = rw.op("Gather", shape, integers(axis), axis=0)
@@ -240,7 +240,7 @@ def _places(rw: Rewriter, op: Counting, shape: Value, rank: int) -> Number:
 
 @down(10, "ReverseSequence")
 def steps_from_behind(node: Node, change: Change, rw: Rewriter) -> None:
-    """Time and batch are made one axis, of which each step is gathered from as far behind the other end."""
+    """Flatten time and batch to one axis, and gather each step from its mirrored position in the sequence."""
     x, lengths = node.operand(0), node.operand(1)
     op, rank = Counting(rw), len(x.dims())
     time, batch = node.attr("time_axis", 0), node.attr("batch_axis", 1)
@@ -266,7 +266,7 @@ def steps_from_behind(node: Node, change: Change, rw: Rewriter) -> None:
 
 @down(11, "DepthToSpace")
 def columns_before_rows(node: Node, change: Change, rw: Rewriter) -> Step:
-    """In the order of torch: channels first, then rows and columns of a block."""
+    """Write out mode CRD, the order of torch: channels first, then rows and columns of a block."""
     if node.attr("mode", "DCR") != "CRD":
         return automatic.down(node, change, rw)
     x, block, op = node.operand(0), node.attr("blocksize"), Counting(rw)
@@ -278,6 +278,6 @@ def columns_before_rows(node: Node, change: Change, rw: Rewriter) -> Step:
     apart = reshaped(rw, x, parts, [some, None, block, block, *sizes], copied={0, 1})
     woven = rw.op("Transpose", apart, perm=[0, 1, 4, 2, 5, 3])
     shape = rw.op("Concat", batch, depth, op("Mul", height, block), op("Mul", width, block), axis=0)
-    # Without rows the third axis of both is empty; of columns only the fourth of the result is.
+    # Without rows the third axis of both values is 0; without columns only the fourth axis of the result.
     rw.replace(node, [reshaped(rw, woven, shape, [some, None, *sizes], copied={0, 1, 2})])
     return None

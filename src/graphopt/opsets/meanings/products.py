@@ -1,4 +1,4 @@
-"""Einstein sums as products of matrices, or, where they are none, as products of elements that are summed."""
+"""`Einsum` as matrix products, or as sums of elementwise products."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _TERM = re.compile(r"[a-zA-Z]*(\.\.\.[a-zA-Z]*)?")
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """A value whose axes have letters."""
+    """An operand of an `Einsum`, with the letters of its axes."""
 
     value: Value
     letters: str
 
     def ordered(self, wanted: str, rw: Rewriter) -> Value:
-        """The value with its axes in another order, axes of size 1 where it has not got a letter."""
+        """The value with its axes in the wanted order, and axes of size 1 for letters that it lacks."""
         present = [letter for letter in wanted if letter in self.letters]
         perm = [self.letters.index(letter) for letter in present]
         result = self.value if perm == sorted(perm) else rw.op("Transpose", self.value, perm=perm)
@@ -33,7 +33,7 @@ class _Term:
         return rw.op("Unsqueeze", result, axes=missing) if missing else result
 
     def of_different_letters(self, rw: Rewriter) -> _Term:
-        """The diagonals, where a letter stands twice."""
+        """The term with diagonals taken, if a letter occurs more than once."""
         term, op = self, Counting(rw)
         for letter in dict.fromkeys(self.letters):
             while term.letters.count(letter) > 1:
@@ -50,7 +50,7 @@ class _Term:
         return term
 
     def without(self, kept: set[str], rw: Rewriter) -> _Term:
-        """The sum over all letters that are not kept."""
+        """The term summed over all letters that are not kept."""
         axes = [place for place, letter in enumerate(self.letters) if letter not in kept]
         if not axes:
             return self
@@ -60,10 +60,10 @@ class _Term:
 
 @down(12, "Einsum")
 def product_of_two(node: Node, change: Change, rw: Rewriter) -> None:
-    """Two operands are multiplied as matrices, or element by element where more than one letter makes a side.
+    """Multiply operands in pairs: as matrices, or elementwise if rows or columns have more than one letter.
 
-    What one of them alone has, and nothing needs later, is summed before. An axis of size 1 is broadcast to the others
-    of its letter, which no product of matrices does for what it sums: there all must be known to be of one size.
+    Letters of only one of them that are not needed later are summed before. `Einsum` broadcasts an axis of size 1,
+    which `MatMul` does not do for summed axes: for it their sizes must be known to be equal.
     """
     terms, out = _read(node)
     stretched = _stretched(terms)
@@ -77,7 +77,7 @@ def product_of_two(node: Node, change: Change, rw: Rewriter) -> None:
 
 
 def _read(node: Node) -> tuple[list[_Term], str]:
-    """The operands with their letters, and those of the result; dots become letters of their own."""
+    """The operands with their letters, and the letters of the result; ellipses become unused letters."""
     equation = str(node.attr("equation")).replace(" ", "")
     left, arrow, right = equation.partition("->")
     texts = left.split(",")
@@ -100,7 +100,7 @@ def _read(node: Node) -> tuple[list[_Term], str]:
 
 
 def _stretched(terms: list[_Term]) -> set[str]:
-    """The letters whose axes are not all known to be of one size: one of size 1 is as long as the others."""
+    """The letters whose axes are not known to have equal sizes, so that an axis of size 1 may be broadcast."""
     sizes: dict[str, list[Dim]] = {}
     for term in terms:
         for letter, dim in zip(term.letters, term.value.dims(), strict=True):
@@ -109,7 +109,7 @@ def _stretched(terms: list[_Term]) -> set[str]:
 
 
 def _product(first: _Term, second: _Term, later: set[str], stretched: set[str], rw: Rewriter) -> _Term:
-    """The product of two, summed over the letters that nothing needs later."""
+    """The product of two terms, summed over the letters that are not needed later."""
     a = first.without(later | set(second.letters), rw)
     b = second.without(later | set(a.letters), rw)
     both = [letter for letter in a.letters if letter in b.letters]

@@ -1,4 +1,4 @@
-"""Quantization: scales along an axis, blocks of scales, and integers of other widths, by plain arithmetic before."""
+"""Quantization: scales per axis and per block, and other integer types, written out in arithmetic if not supported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BOTH = ("DequantizeLinear", "QuantizeLinear")
 @down(10, *_BOTH)
 @down(13, *_BOTH)
 def scales_along_an_axis(node: Node, change: Change, rw: Rewriter) -> Step:
-    """One scale goes as it is, from opset 10 on; several along an axis are operands that broadcast."""
+    """Keep a single scale from opset 10 on; write out scales along an axis, as operands that broadcast."""
     x, scale = node.operand(0), node.operand(1)
     dims = scale.dims()
     single = not dims or dims == (1,)
@@ -40,20 +40,17 @@ def scales_along_an_axis(node: Node, change: Change, rw: Rewriter) -> Step:
 
 
 def _behind(rw: Rewriter, value: Value, axes: int) -> Value:
-    """A value of one axis, with axes of size 1 behind."""
+    """A value of rank 1 with axes of size 1 appended."""
     if not axes or not value.dims():
         return value
     return rw.op("Reshape", value, np.asarray([-1] + [1] * axes, np.int64))
 
 
 def _by_arithmetic(node: Node, rw: Rewriter, scale: Value, zero: Value | None) -> None:
-    """Quantize or dequantize by a scale and a zero point that broadcast.
-
-    What is quantized is rounded to the nearest even, shifted, and kept within the integers of the type.
-    """
+    """Write out (q - zero) * scale, or clip(round(x / scale) + zero) with ties to even; scale and zero broadcast."""
     x = node.operand(0)
     stated, dtype = node.operand(1).element_type(), node.result.dtype
-    kind = stated if stated == TensorProto.DOUBLE else TensorProto.FLOAT  # halves do not hold what has 16 bits
+    kind = stated if stated == TensorProto.DOUBLE else TensorProto.FLOAT  # half precision is too short for int16
     scale = scale if stated == kind else rw.op("Cast", scale, to=kind)
     if node.op_type == "DequantizeLinear":
         wide = rw.op("Cast", x, to=kind)
@@ -76,7 +73,7 @@ def _by_arithmetic(node: Node, rw: Rewriter, scale: Value, zero: Value | None) -
 
 @down(21, *_BOTH)
 def scales_of_blocks(node: Node, change: Change, rw: Rewriter) -> Step:
-    """Scales of blocks are those of all their elements; the type of the result is that of a zero point."""
+    """Expand scales of blocks to all elements; turn output_dtype into a zero point of that type."""
     block, x, scale, zero = node.attr("block_size", 0), node.operand(0), node.operand(1), node.input(2)
     if block:
         axis = x.axis(node.attr("axis", 1))
@@ -104,7 +101,7 @@ def scales_of_blocks(node: Node, change: Change, rw: Rewriter) -> Step:
 
 
 def _zeros_like(rw: Rewriter, x: Value, dtype: int) -> Value | np.ndarray:
-    """Zeros of another type."""
+    """Zeros in the shape of a value, of another type."""
     kind, sizes = tensor_dtype_to_np_dtype(dtype), x.dims()
     if all(isinstance(size, int) for size in sizes):
         return np.zeros([size for size in sizes if isinstance(size, int)], kind)
@@ -112,14 +109,14 @@ def _zeros_like(rw: Rewriter, x: Value, dtype: int) -> Value | np.ndarray:
 
 
 def _taken(rw: Rewriter, value: Value, places: np.ndarray, axis: int) -> Value:
-    """The elements of each block are those of its number."""
+    """Expand values per block to elements, given the block number of each."""
     known = value.const()
     return rw.op("Gather", value, places, axis=axis) if known is None else rw.constant(known.take(places, axis))
 
 
 @up(23, "QuantizeLinear")
 def divided_in_single_floats(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Halves that the runtime divided in single floats; where nothing is stated it divides them in halves now."""
+    """State float precision for half-precision scales: before the runtime divided in float, now by default in half."""
     scale = node.operand(1)
     dtype = scale.element_type()
     yield
@@ -129,11 +126,11 @@ def divided_in_single_floats(node: Node, change: Change, rw: Rewriter) -> Iterat
 
 @down(23, *_BOTH)
 def result_of_the_scale(node: Node, change: Change, rw: Rewriter) -> Step:
-    """The result has the type of the scale, unless another is stated."""
+    """Convert output types and precisions other than the type of the scale."""
     stated, scale = node.attr("output_dtype", 0), node.operand(1)
     if node.op_type == "DequantizeLinear" and stated:
         if stated != scale.dtype:
-            # Computed in single floats, it is rounded once, to the type that is stated.
+            # Computed in float, the result is rounded once, to the stated type.
             wide = scale if scale.dtype == TensorProto.FLOAT else rw.op("Cast", scale, to=TensorProto.FLOAT)
             result = rw.again(node, node.operand(0), wide, *node.inputs[2:], output_dtype=None)
             rw.replace(node, [result if stated == TensorProto.FLOAT else rw.op("Cast", result, to=stated)])
@@ -150,14 +147,14 @@ def result_of_the_scale(node: Node, change: Change, rw: Rewriter) -> Step:
 
 
 def _by_quotient(node: Node, scale: Value, rw: Rewriter) -> None:
-    """A quotient of halves, quantized by steps of 1, which older opsets divide in single floats."""
+    """Divide in half precision first, and quantize the quotient with scale 1: older opsets would divide in float."""
     x, sizes = node.operand(0), scale.sizes()
     if node.attr("block_size", 0):
         raise Decline("{} is divided by blocks in half precision", x.name)
     single = sizes in ((), (1,))
     behind = 0 if single else len(x.dims()) - x.axis(node.attr("axis", 1)) - 1
     steps = np.ones(sizes, tensor_dtype_to_np_dtype(scale.dtype or 0))
-    # The next step takes the precision away: divided by 1, all is the same.
+    # The next step drops the precision, which does not matter for a division by 1.
     attrs = {**node.attrs, "precision": TensorProto.FLOAT}
     quotient = rw.op("Div", x, _behind(rw, scale, behind))
     rw.replace(node, [rw.op("QuantizeLinear", quotient, steps, *node.inputs[2:], **attrs)])
@@ -165,7 +162,7 @@ def _by_quotient(node: Node, scale: Value, rw: Rewriter) -> None:
 
 @down(10, "MatMulInteger")
 def of_wider_integers(node: Node, change: Change, rw: Rewriter) -> None:
-    """A product of double floats, which hold every sum of products of eight bits."""
+    """Compute the product in double, which represents every sum of 8-bit products exactly."""
     operands = []
     for index in (0, 1):
         wide = rw.op("Cast", node.operand(index), to=TensorProto.INT32)
@@ -180,7 +177,7 @@ def of_wider_integers(node: Node, change: Change, rw: Rewriter) -> None:
 
 @down(10, "QLinearMatMul")
 def of_dequantized(node: Node, change: Change, rw: Rewriter) -> None:
-    """The product of what the integers mean, quantized."""
+    """Dequantize the operands, multiply, and quantize the result."""
     a, b = (
         rw.op("DequantizeLinear", node.operand(at), node.operand(at + 1), node.operand(at + 2)) for at in (0, 3)
     )  # fmt: skip
@@ -191,12 +188,12 @@ def of_dequantized(node: Node, change: Change, rw: Rewriter) -> None:
 
 
 _EXACT, _BYTE = 1 << 24, 255
-"""Whole numbers that single floats hold, and the greatest difference of two bytes."""
+"""The bound up to which float represents all integers, and the largest difference of two bytes."""
 
 
 @down(10, "ConvInteger")
 def of_single_floats(node: Node, change: Change, rw: Rewriter) -> None:
-    """A convolution of floats, which hold every sum of so many products: of halves of the bytes where they are many."""
+    """Compute the convolution in float if all sums are exact; if not, split bytes in upper and lower 4 bits."""
     x, weight = (_less_zero_point(rw, node, index) for index in (0, 1))
     taps = math.prod(node.operand(1).sizes()[1:])
     if taps * _BYTE * 15 > _EXACT:
@@ -217,7 +214,7 @@ def of_single_floats(node: Node, change: Change, rw: Rewriter) -> None:
 
 
 def _less_zero_point(rw: Rewriter, node: Node, index: int) -> Value:
-    """Bytes as wider integers, from 0 on; weights may have a zero point for each channel."""
+    """Bytes minus their zero point as int32; weights may have a zero point per channel."""
     wide, zero = rw.op("Cast", node.operand(index), to=TensorProto.INT32), node.input(index + 2)
     if zero is None:
         return wide
@@ -227,7 +224,7 @@ def _less_zero_point(rw: Rewriter, node: Node, index: int) -> Value:
 
 @down(10, "QLinearConv")
 def of_integers(node: Node, change: Change, rw: Rewriter) -> None:
-    """Sums of products of integers, times both scales, quantized."""
+    """Compute `ConvInteger`, multiply by both scales, and quantize."""
     x, x_scale, x_zero, weight, scale, zero, y_scale, y_zero = (node.operand(i) for i in range(8))
     behind, bias = len(x.dims()) - 2, node.input(8)
     sums = rw.op("ConvInteger", x, weight, x_zero, zero, **node.attrs)

@@ -1,4 +1,4 @@
-"""Where steps with a meaning of their own are listed."""
+"""The registry of conversion steps that do not follow from the schemas."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from graphopt.rewrite import Rewriter
 
 Step = Iterator[None] | None
 Meaning = Callable[[Node, Change, Rewriter], Step]
-"""What a step does to a node. It reads the node, and may write it out, while the graph still has the version of the
-node. A generator goes on behind its `yield` once the graph has the other version, where it reads operands again: what
-computed them may have been replaced. Behind a second one it goes on when all other nodes are written. Raises `Decline`
-where it cannot."""
+"""A conversion step for a node. It reads the node, and may expand it, while the graph still has the version of the
+node. A generator resumes after its `yield` once the graph has the other version; there it reads operands again, since
+their producers may have been replaced. After a second `yield` it resumes when all other nodes are written. Raises
+`Decline` if the node cannot be converted."""
 
 UP: dict[tuple[str, int], tuple[Meaning, ...]] = {}
 DOWN: dict[tuple[str, int], tuple[Meaning, ...]] = {}
-"""For each operator and version that changes it: what is tried in the place of what follows from the schemas."""
+"""For each operator and version that changes it: the steps to try instead of the one that follows from the schemas."""
 
 AT_LAST: dict[tuple[str, int], tuple[Meaning, ...]] = {}
-"""What is tried on the way down where all else declined, though operands were computed that follow from constants."""
+"""Steps to try downwards if all others declined, even after operands that follow from constants were computed."""
 
 
 def up(version: int, *op_types: str) -> Callable[[Any], Any]:
-    """Enter what brings operators to a version from the one before."""
+    """Register a step that converts operators to a version from the previous one."""
     return _entering(UP, version, op_types)
 
 
 def down(version: int, *op_types: str) -> Callable[[Any], Any]:
-    """Enter what brings operators from a version to the one before."""
+    """Register a step that converts operators from a version to the previous one."""
     return _entering(DOWN, version, op_types)
 
 
 def down_at_last(version: int, *op_types: str) -> Callable[[Any], Any]:
-    """Enter what writes operators out of which not enough is known for anything shorter."""
+    """Register a last resort that writes out operators of which too little is known for shorter forms."""
     return _entering(AT_LAST, version, op_types)
 
 
 def number_like(x: Value, number: float) -> np.ndarray:
-    """A number of the element type of a value.
+    """A number in the element type of a value.
 
     Raises:
-        Decline: that is not known, or has no numbers.
+        Decline: the type is not known, or not numeric.
     """
     if x.element_type() == TensorProto.STRING:
         raise Decline("{} has strings, and no number", x.name)
@@ -56,16 +56,16 @@ def number_like(x: Value, number: float) -> np.ndarray:
 
 
 def typed(rw: Rewriter, x: Value) -> Callable[..., Value]:
-    """Makes operators in which plain numbers stand for constants of the element type of a value.
+    """A builder of operators that turns plain numbers into constants of a value's element type.
 
     Raises:
-        Decline: that is not known.
+        Decline: the type is not known.
     """
     return of_kind(rw, number_like(x, 0).dtype)
 
 
 def of_kind(rw: Rewriter, kind: Any) -> Callable[..., Value]:
-    """Makes operators in which plain numbers stand for constants of an element type of NumPy."""
+    """A builder of operators that turns plain numbers into constants of a NumPy type."""
 
     def make(op_type: str, *operands: Any, **attrs: Any) -> Value:
         given = (np.asarray(each, kind) if isinstance(each, (int, float)) else each for each in operands)

@@ -1,4 +1,4 @@
-"""Sizes of 0, which mean a size of the input to every `Reshape` before opset 14, and from then on unless it is told."""
+"""Sizes of 0 in `Reshape`, which copy a size of the input, before opset 14 always, and later by default."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def reshaped(
     rw: Rewriter, x: Value, shape: Value | np.ndarray, dims: Sequence[Dim] | None = None,
     copied: Collection[int] | None = None,
 ) -> Value:  # fmt: skip
-    """A value in another shape, of which any size may be 0.
+    """A value in another shape, any size of which may be 0.
 
     Args:
         rw: the gate.
         x: the value.
-        shape: the sizes, one of which may be -1 where none is 0.
-        dims: what is known of them, where they are computed.
-        copied: the axes that are 0 only where the same axis of the value is; found out where it is not given.
+        shape: the sizes, one of which may be -1 if none is 0.
+        dims: the known sizes, if the shape is computed.
+        copied: the axes that are 0 only if the same axis of the value is; determined from the shapes by default.
     """
     known = shape.const() if isinstance(shape, Value) else shape
     sizes = dims if known is None else [int(size) for size in known]
@@ -46,7 +46,7 @@ def reshaped(
 
 
 def _rest_for_zero(rw: Rewriter, shape: Value | np.ndarray) -> Value | np.ndarray:
-    """The same sizes, -1 for 0: of an empty tensor that is 0 again, where all others are at least 1."""
+    """The same sizes with -1 for 0: in an empty tensor -1 becomes 0, if all other sizes are at least 1."""
     if isinstance(shape, np.ndarray):
         return np.where(shape == 0, np.int64(-1), shape)
     zero, rest = np.asarray(0, np.int64), np.asarray(-1, np.int64)
@@ -58,7 +58,7 @@ def _ones_like(rw: Rewriter, shape: Value | np.ndarray) -> Value:
 
 
 def _empty_along_all(rw: Rewriter, x: Value, ones: Value | np.ndarray) -> Value:
-    """The elements of a value along the last of some axes; if there are none, all axes are empty, and any is copied."""
+    """The elements of a value along the last of some axes; if it is empty, all these axes are 0, and 0 copies any."""
     flat = rw.op("Reshape", x, np.asarray([-1], np.int64))
     some = rw.op("Cast", rw.op("Cast", rw.op("Size", x), to=TensorProto.BOOL), to=TensorProto.INT64)
     return rw.op("Expand", flat, rw.op("Mul", ones, some))
@@ -66,7 +66,7 @@ def _empty_along_all(rw: Rewriter, x: Value, ones: Value | np.ndarray) -> Value:
 
 @down(14, "Reshape")
 def empty_axes(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Before, 0 copies a size."""
+    """Write out allowzero: before, a size of 0 always copies a size."""
     if not node.attr("allowzero", 0):
         yield from automatic.down(node, change, rw)
         return
@@ -79,7 +79,7 @@ def empty_axes(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 
 
 def _is_without_zero(shape: Value) -> bool:
-    """Whether no size is 0, which none may be beside a -1."""
+    """Whether no size is 0, as is certain if one is -1."""
     if shape.is_const:
         return 0 not in shape.ints()
     node = shape.producer

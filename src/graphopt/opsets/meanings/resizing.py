@@ -1,4 +1,4 @@
-"""`Upsample` and `Resize`: one operator under two names, whose coordinates, sizes and axes came one after the other."""
+"""`Upsample` and `Resize`: one operator under two names, which gained coordinates, sizes and axes over time."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from graphopt.opsets.meanings.registry import down, number_like, up
 from graphopt.rewrite import Rewriter
 
 _REGIONS_SINCE = 11
-"""The first opset that has coordinates, sizes and regions."""
+"""The first opset with coordinates, sizes and regions."""
 
 
 @up(10, "Upsample")
 def called_resize(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """It has another name."""
+    """Rename `Upsample` to `Resize`."""
     yield
     rw.replace(node, [rw.op("Resize", *node.inputs, **node.attrs)])
 
 
 @down(10, "Resize")
 def called_upsample(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Before, images only became larger."""
+    """Rename `Resize` to `Upsample`, which supports only scales of at least 1."""
     if any(scale < 1 for scale in node.operand(1).array().reshape(-1)):
         raise Decline("a scale is below 1, which came with opset 10")
     yield
@@ -37,7 +37,7 @@ def called_upsample(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 
 @up(11, "Resize")
 def coordinates_stated(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Until opset 10 no coordinate moves by half a pixel; the nearest is before, or in what gets smaller behind."""
+    """State asymmetric coordinates, and the nearest mode: until opset 10 floor for scales >= 1, else ceil."""
     known, nearest = node.operand(1).const(), ["floor"]
     if node.attr("mode", "nearest") == "nearest":
         smaller, larger = known is None or bool((known < 1).any()), known is None or bool((known > 1).any())
@@ -48,7 +48,7 @@ def coordinates_stated(node: Node, change: Change, rw: Rewriter) -> Iterator[Non
     if len(nearest) == 1:
         rw.set_inputs(node, {0: x, 1: empty, 2: scales}, nearest_mode=nearest[0], **settings)
         return
-    # What gets larger and what gets smaller are different axes, and go one after the other.
+    # Axes that get larger are resized first, those that get smaller after them.
     one, attrs = np.asarray(1, np.float32), {**node.attrs, **settings}
     wide = rw.op("Resize", x, empty, rw.op("Max", scales, one), nearest_mode="floor", **attrs)
     rw.replace(node, [rw.op("Resize", wide, empty, rw.op("Min", scales, one), nearest_mode="ceil", **attrs)])
@@ -56,7 +56,7 @@ def coordinates_stated(node: Node, change: Change, rw: Rewriter) -> Iterator[Non
 
 @down(11, "Resize")
 def coordinates_by_default(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """What opset 10 does by itself."""
+    """Drop coordinates and modes if they are those that opset 10 uses implicitly."""
     x, scales, sizes = node.operand(0), node.input(2), node.input(3)
     mode = node.attr("mode", "nearest")
     if sizes is not None:
@@ -83,7 +83,7 @@ def coordinates_by_default(node: Node, change: Change, rw: Rewriter) -> Iterator
 
 @down(13, "Resize")
 def operands_given(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """The region and the scales have to be there."""
+    """Add an empty region and empty scales, which were required."""
     if node.input(1) is None and node.attr("coordinate_transformation_mode") == "tf_crop_and_resize":
         raise Decline("the region is missing that tf_crop_and_resize is of")
     empty = np.zeros(0, np.float32)
@@ -95,7 +95,7 @@ def operands_given(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 
 @up(13, "Resize")
 def operands_left_out(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """A region and scales that are empty need not be there any more; beside sizes, scales are empty."""
+    """Omit an empty region and empty scales, which are no longer required; if sizes are given, scales are empty."""
     crops = node.attr("coordinate_transformation_mode") == "tf_crop_and_resize"
     given = {i: value for i in (1, 2) if (value := node.input(i)) is not None}
     gone = {i: None for i, value in given.items() if 0 in (value.shape or ()) and not (i == 1 and crops)}
@@ -111,39 +111,39 @@ def operands_left_out(node: Node, change: Change, rw: Rewriter) -> Iterator[None
 
 
 OF_TENSORFLOW = "tf_half_pixel_for_nn"
-"""Half a pixel behind the others: a mode of opset 11 and 12, which exporters from TensorFlow state later too."""
+"""A mode shifted by half a pixel, of opsets 11 and 12; exporters from TensorFlow use it in later opsets, too."""
 
 
 def places_of(node: Node) -> dict[str, Any]:
-    """How places are told, and which element is the nearest, in words that every opset from 11 on has.
+    """The coordinate transformation and nearest modes, as values that every opset from 11 on supports.
 
     Raises:
-        Decline: there are none.
+        Decline: there are no equivalent ones.
     """
     coordinates = node.attr("coordinate_transformation_mode", "half_pixel")
     nearest = node.attr("nearest_mode", "round_prefer_floor")
     if coordinates == OF_TENSORFLOW:
         if node.attr("mode", "nearest") != "nearest" or nearest != "floor":
             raise Decline("coordinate_transformation_mode={} is of opset 11 and 12", coordinates)
-        coordinates, nearest = "half_pixel", "round_prefer_ceil"  # the one before, half a pixel before
+        coordinates, nearest = "half_pixel", "round_prefer_ceil"  # floor(c + 0.5) rounds c with ties up
     return {"coordinate_transformation_mode": coordinates, "nearest_mode": nearest}
 
 
 def _is_stated(value: Value) -> bool:
-    """Whether a list is known to have elements, or to have none."""
+    """Whether it is known if a list is empty."""
     return value.shape is not None and all(isinstance(dim, int) for dim in value.shape)
 
 
 def keeps_proportions(node: Node) -> bool:
-    """Whether one factor, which follows from the sizes, is that of all axes."""
+    """Whether all axes have a common factor, which follows from the sizes."""
     return node.attr("keep_aspect_ratio_policy", "stretch") != "stretch" and node.input(3) is not None
 
 
 def proportional_axes(node: Node) -> list[int]:
-    """The axes that one factor is for.
+    """The axes that have a common factor.
 
     Raises:
-        Decline: what the runtime does is not what the standard says.
+        Decline: an axis is negative, for which the runtime deviates from the standard.
     """
     rank = len(node.operand(0).dims())
     axes = node.attrs.get("axes")
@@ -153,7 +153,7 @@ def proportional_axes(node: Node) -> list[int]:
 
 
 def _state_proportions(node: Node, rw: Rewriter) -> None:
-    """State the sizes, where they tell the factor, or the factor, where it tells the sizes."""
+    """State the sizes if they imply the factor, or the factor if it implies the sizes."""
     places, policy = proportional_axes(node), node.attr("keep_aspect_ratio_policy")
     own = np.asarray([node.operand(0).size(axis) for axis in places], np.float32)
     if not own.all():
@@ -171,7 +171,7 @@ def _state_proportions(node: Node, rw: Rewriter) -> None:
 
 @down(18, "Resize")
 def all_axes(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Scales and sizes of some axes are those of all."""
+    """Extend scales and sizes of some axes to all axes."""
     if keeps_proportions(node):
         _state_proportions(node, rw)
     axes = node.attrs.get("axes")
@@ -197,15 +197,15 @@ def all_axes(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 
 
 _MOST_TAPS = 64
-"""Elements of the image that one of the result is made of, along one axis."""
+"""Most elements of the image, along one axis, that contribute to one of the result."""
 
 _COMPLETE = 19
-"""The opset with all modes."""
+"""The first opset with all modes."""
 
 
 @down(19, "Resize")
 def other_coordinates(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
-    """Coordinates of opset 19 alone are left to what follows."""
+    """Convert by the schemas; modes that opset 19 introduced decline, for the next step."""
     yield from automatic.down(node, change, rw)
 
 
@@ -214,7 +214,7 @@ def other_coordinates(node: Node, change: Change, rw: Rewriter) -> Iterator[None
 @down(18, "Resize")
 @down(19, "Resize")
 def interpolated(node: Node, change: Change, rw: Rewriter) -> None:
-    """Axis by axis, each element is the sum of a few of the image, which ones and how much of each being known."""
+    """Axis by axis, compute each element as a weighted sum of a few elements, with constant positions and weights."""
     x, opset = node.operand(0), node.graph.opset()
     settings = _settings(node, opset)
     scales, sizes = node.input(2 if opset >= _REGIONS_SINCE else 1), node.input(3)
@@ -226,14 +226,14 @@ def interpolated(node: Node, change: Change, rw: Rewriter) -> None:
     wished = dict(zip((x.axis(each) for each in axes), numbers, strict=True))
     by_size = sizes is not None
     if all(_length(x.size(axis), number, by_size=by_size) == x.size(axis) for axis, number in wished.items()):
-        rw.replace(node, [rw.op("Identity", x)])  # the runtime copies what keeps its shape
+        rw.replace(node, [rw.op("Identity", x)])  # the runtime copies an image that keeps its shape
         return
     result = x
     for axis, number in wished.items():
         size = x.size(axis)
         if number == (size if by_size else 1):
             continue
-        # The length that corners are aligned by is a whole number; of a scale the evaluator takes the product as it is.
+        # Corners are aligned by the integer length, but for a scale the evaluator uses the unrounded product.
         aligned = settings["coordinate_transformation_mode"] == "align_corners" and not by_size
         wanted = int(size * number) if aligned else number
         weights = _weights(size, wanted, settings, by_size=aligned or by_size)
@@ -242,7 +242,7 @@ def interpolated(node: Node, change: Change, rw: Rewriter) -> None:
 
 
 def _settings(node: Node, opset: int) -> dict[str, Any]:
-    """What of an image is taken where; until opset 10 without any choice."""
+    """The interpolation settings; until opset 10 they are fixed except for the mode."""
     mode = node.attr("mode", "nearest")
     if opset < _REGIONS_SINCE:
         return {"mode": mode, "coordinate_transformation_mode": "asymmetric", "nearest_mode": ""}
@@ -259,19 +259,19 @@ def _settings(node: Node, opset: int) -> dict[str, Any]:
 
 
 def _length(size: int, number: float, *, by_size: bool) -> int:
-    """How many elements an axis has afterwards."""
+    """The number of elements of an axis in the result."""
     return int(number) if by_size else int(np.floor(np.float32(size) * np.float32(number)))
 
 
 NEAR_HALF = 1e-6
-"""How far from the middle of two elements runtimes still take a place for it."""
+"""The distance from the middle of two elements up to which runtimes treat a coordinate as a tie."""
 
 
 def _nearest_weights(size: int, number: float, settings: dict[str, Any], *, by_size: bool) -> np.ndarray:
-    """The one element of an axis that each of the result is, computed in single floats as the runtime does.
+    """The weights of nearest-neighbour interpolation, one-hot, computed in float as the runtime does.
 
-    In double precision halves would be rounded otherwise, and the result may have one element less; the runtime takes
-    it for the quotient of `half_pixel_symmetric` alone.
+    In double precision ties would be rounded differently, and the result may have one element less; the runtime uses
+    it for the quotient of `half_pixel_symmetric` only.
     """
     own = np.float32(size)
     wanted = np.float32(_length(size, number, by_size=by_size))
@@ -300,7 +300,7 @@ def _nearest_weights(size: int, number: float, settings: dict[str, Any], *, by_s
 
 
 def _weights(size: int, number: float, settings: dict[str, Any], *, by_size: bool) -> np.ndarray:
-    """How much of each element of an axis is in each of the result, by the standard's own evaluator."""
+    """The weight of each element of an axis in each element of the result, by the standard's reference evaluator."""
     if settings["mode"] == "nearest" and not settings.get("antialias"):
         return _nearest_weights(size, number, settings, by_size=by_size)
     if not by_size and int(size * float(number)) != int(np.float32(size) * np.float32(number)):
@@ -320,18 +320,18 @@ def _weights(size: int, number: float, settings: dict[str, Any], *, by_size: boo
     if settings.get("coordinate_transformation_mode") == "pytorch_half_pixel" and len(made) == 1:
         if settings.get("antialias"):
             raise Decline("what antialias makes of a single element is not known")
-        return np.eye(1, size, dtype=np.float32)  # at 0, as the standard says; its evaluator takes -0.5
+        return np.eye(1, size, dtype=np.float32)  # at 0, as the standard states; its evaluator uses -0.5
     return made
 
 
 def _along(x: Value, axis: int, weights: np.ndarray, source: Value, rw: Rewriter) -> Value:
-    """The sums along an axis; one element alone is gathered, whatever its type."""
+    """The weighted sums along an axis; a single element is gathered, of any type."""
     count = int((weights != 0).sum(axis=1).max())
     if not 0 < count <= _MOST_TAPS:
         raise Decline("each element is made of {}", count)
     places = np.argsort(weights == 0, axis=1, kind="stable")[:, :count]
     shares = np.take_along_axis(weights, places, axis=1)
-    # Where there are fewer, the first counts in parts: a weight of 0 would make NaN of an infinity.
+    # Missing elements repeat the first one with a part of its weight: a weight of 0 would turn an infinity into NaN.
     more = shares == 0
     places = np.where(more, places[:, :1], places)
     shares = np.where(more, shares[:, :1], shares)

@@ -1,4 +1,4 @@
-"""`Resize` by scales or sizes that are computed: where each element of the result lies in the image, axis by axis."""
+"""`Resize` by computed scales or sizes: the coordinates of the result in the image are computed axis by axis."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from graphopt.rewrite import Rewriter
 
 _SINGLE = TensorProto.FLOAT
 _ONE_MORE = 2
-"""The least scale by which every axis gets longer, one of a single element too."""
+"""The least scale by which every axis gets longer, even one with a single element."""
 
 Op = Callable[..., Value]
 Taps = list[tuple[Value, Value | None]]
-"""The elements of an axis that count, with how much; None counts whole."""
+"""Positions along an axis with their weights; None is a weight of 1."""
 
 
 def _of_singles(rw: Rewriter) -> Op:
-    """The runtime computes places in single floats."""
+    """A builder of float operators, as the runtime computes coordinates in float."""
     return of_kind(rw, np.float32)
 
 
 @down_at_last(18, "Resize")
 def computed_sizes_of_all_axes(node: Node, change: Change, rw: Rewriter) -> Step:
-    """Computed scales and sizes of some axes are those of all."""
+    """Extend computed scales and sizes of some axes to all axes."""
     _check_lists(node)
     if keeps_proportions(node):
         gathered_at_computed_places(node, change, rw)
@@ -47,7 +47,7 @@ def computed_sizes_of_all_axes(node: Node, change: Change, rw: Rewriter) -> Step
     others = np.asarray([axis not in places for axis in range(rank)])
     changed: dict[int, Value | np.ndarray] = {}
     if node.attr("coordinate_transformation_mode") == "tf_crop_and_resize" and axes is not None:
-        # Behind the bounds that are given stand those of a whole axis.
+        # The bounds 0 and 1 of a whole axis are appended to the given ones.
         count, whole = len(places), range(rank)
         at = [places.index(a) + side * count if a in places else 2 * count + side for side in (0, 1) for a in whole]
         region = rw.op("Cast", node.operand(1), to=_SINGLE)
@@ -64,10 +64,10 @@ def computed_sizes_of_all_axes(node: Node, change: Change, rw: Rewriter) -> Step
 
 
 def _refuse_nothing(x: Value, sizes: Value, places: list[int], *, larger: bool) -> None:
-    """See that no size which is known is 0 or becomes it: as a scale the runtime takes that, as a size it refuses it.
+    """Check that no known size is or becomes 0: the runtime accepts that by scales, but refuses it by sizes.
 
     Raises:
-        Decline: one does.
+        Decline: one is or becomes 0.
     """
     array, own = sizes.const(), [x.dims()[place] for place in places]
     if 0 in own:
@@ -83,7 +83,7 @@ def _refuse_nothing(x: Value, sizes: Value, places: list[int], *, larger: bool) 
 
 
 def _factor(node: Node, rw: Rewriter, places: list[int]) -> Value:
-    """The one factor of some axes that keeps their proportions, as a list of one."""
+    """The common factor of some axes that keeps their proportions, as a list of one."""
     x, sizes, larger = node.operand(0), node.operand(3), node.attr("keep_aspect_ratio_policy") == "not_smaller"
     _refuse_nothing(x, sizes, places, larger=larger)
     own = rw.op("Cast", rw.op("Gather", rw.op("Shape", x), np.asarray(places, np.int64), axis=0), to=_SINGLE)
@@ -92,7 +92,7 @@ def _factor(node: Node, rw: Rewriter, places: list[int]) -> Value:
 
 
 def _check_lists(node: Node) -> None:
-    """See that scales, sizes and a region are lists: the runtime counts elements alone, of which none is gathered."""
+    """Check that scales, sizes and a region have rank 1: the runtime accepts any rank, but `Gather` here does not."""
     for value in node.operands[1:]:
         if value.shape is not None and len(value.shape) != 1:
             raise Decline("{} is no list", value.name)
@@ -103,7 +103,7 @@ def _check_lists(node: Node) -> None:
 @down_at_last(11, "Resize")
 @down_at_last(19, "Resize")
 def gathered_at_computed_places(node: Node, change: Change, rw: Rewriter) -> None:
-    """Axis by axis, each element is gathered, or the sum of two or four that are, by how near they are."""
+    """Axis by axis, gather each element, or the weighted sum of its two or four neighbours."""
     _check_lists(node)
     x, opset = node.operand(0), node.graph.opset()
     if node.attr("antialias", 0):
@@ -131,7 +131,7 @@ def gathered_at_computed_places(node: Node, change: Change, rw: Rewriter) -> Non
 
 
 def _shared(rw: Rewriter, part: Value, share: Value | None, source: Value, axis: int) -> Value:
-    """What elements contribute, by their share along an axis."""
+    """Elements multiplied by their weights along an axis."""
     if share is None:
         return part
     if source.dtype != _SINGLE:
@@ -141,17 +141,17 @@ def _shared(rw: Rewriter, part: Value, share: Value | None, source: Value, axis:
 
 @dataclass(frozen=True, slots=True)
 class _Resizing:
-    """How an image is resized.
+    """The settings of a `Resize`.
 
     Attributes:
         rw: the gate.
-        op: makes operators of single floats.
+        op: builds float operators.
         node: the node.
         mode: `nearest`, `linear` or `cubic`.
-        coordinates: how places are told.
-        nearest: which element is the nearest one; empty where it depends on the scale, as until opset 10.
-        in_proportion: the axes that a factor is for.
-        factor: that factor, where proportions are kept.
+        coordinates: the coordinate transformation mode.
+        nearest: the rounding mode to the nearest element; empty if it depends on the scale, as until opset 10.
+        in_proportion: the axes that have a common factor.
+        factor: that factor, if proportions are kept.
     """
 
     rw: Rewriter
@@ -184,14 +184,14 @@ class _Resizing:
         return scales
 
     def _stated(self) -> np.ndarray | None:
-        """The scales, where they are constant."""
+        """The scales, if they are constant."""
         return self._scales().const() if self.node.input(3) is None else None
 
     def _sizes(self, axis: int) -> tuple[Value, Value, Value]:
-        """The size of an axis, that of the result and the scale, as lists of one float."""
+        """The sizes of an axis in the image and in the result, and the scale, as lists of one float."""
         x, sizes, rw = self.node.operand(0), self.node.input(3), self.rw
         own = rw.op("Cast", Counting(rw).size(x, axis), to=_SINGLE)
-        if self.factor is not None:  # of halves the greater one
+        if self.factor is not None:  # rounded to the nearest, ties up
             wanted = self.op("Floor", self.op("Add", self.op("Mul", own, self.factor), 0.5))
             return own, wanted, self.factor
         if sizes is not None:
@@ -201,14 +201,14 @@ class _Resizing:
         return own, self.op("Floor", self.op("Mul", own, scale)), scale
 
     def changes(self, axis: int) -> bool:
-        """Whether an axis may be resized: the runtime leaves one alone whose scale is 1."""
+        """Whether an axis may be resized: the runtime does not resize axes with a scale of 1."""
         if self.factor is not None:
             return axis in self.in_proportion
         stated = self._stated()
         return stated is None or bool(stated[axis] != 1)
 
     def copied(self) -> Value | None:
-        """Whether all sizes stay what they are, and the runtime copies; None where they are known not to."""
+        """Whether no size changes, so that the runtime copies the image; None if a size is known to change."""
         x, stated, count = self.node.operand(0), self._stated(), Counting(self.rw)
         pairs = zip(x.dims(), self.node.result.shape or (), strict=False)
         if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs):
@@ -223,11 +223,11 @@ class _Resizing:
         return truth
 
     def places(self, axis: int, copied: Value | None) -> tuple[Value, Value | None]:
-        """Where each element of the result lies along an axis, and which of them lie outside.
+        """The coordinates of the result's elements along an axis, and which of them are outside the image.
 
         Args:
             axis: the axis.
-            copied: whether each lies where it was, see `copied`.
+            copied: whether the image is copied, see `copied`.
         """
         op, rw = self.op, self.rw
         sizes = self._sizes(axis)
@@ -256,14 +256,14 @@ class _Resizing:
         if self.coordinates == "align_corners":
             return op("Where", several, op("Div", op("Mul", at, last), op("Where", several, most, 1)), 0), None
         if self.coordinates == "half_pixel_symmetric":
-            # The part of the result that a whole number of elements leaves out is left out at both ends.
+            # The part of the result that is lost by rounding its size is divided between both ends.
             part = op("Div", wanted, op("Mul", own, scale))
             moved = op("Mul", op("Div", own, 2), op("Sub", 1, part))
             return self._moved_by(moved, at, scale), None
         return self._of_a_region(axis, at, several, last, most)
 
     def _moved_by(self, moved: Value, at: Value, scale: Value) -> Value:
-        """The place of the middle of an element, moved: here alone the runtime computes in double precision."""
+        """The shifted coordinates of element centers; only here the runtime computes in double precision."""
         op, rw = of_kind(self.rw, np.float64), self.rw
         wide, number, factor = (rw.op("Cast", each, to=TensorProto.DOUBLE) for each in (moved, at, scale))
         place = op("Sub", op("Add", wide, op("Div", op("Add", number, 0.5), factor)), 0.5)
@@ -285,7 +285,7 @@ class _Resizing:
         return place, op("Or", op("Less", place, 0), op("Greater", place, last))
 
     def taps(self, place: Value, axis: int) -> Taps:
-        """The elements along an axis that those of the result are made of."""
+        """The positions along an axis, with weights, of which the elements of the result are sums."""
         op = self.op
         own, _, scale = self._sizes(axis)
         last = op("Sub", own, 1)
@@ -321,7 +321,7 @@ class _Resizing:
         return op("Where", tie, floor if self.nearest.endswith("floor") else ceil, rounded(place, op, _SINGLE))
 
     def _cubic(self, part: Value) -> list[Value]:
-        """How much the two elements before and the two behind count."""
+        """The cubic weights of the two elements before and the two after."""
         op, a = self.op, self.node.attr("cubic_coeff_a", -0.75)
 
         def near(t: Value) -> Value:

@@ -1,4 +1,4 @@
-"""Images sampled between their elements: each neighbour is gathered, and counts by how near it is."""
+"""Interpolation of images at any coordinates: neighbours are gathered, and summed with weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from graphopt.rewrite import Rewriter
 _CUBIC = -0.75
 Op = Callable[..., Value]
 Taps = list[tuple[Value, Value | None]]
-"""Along an axis the places that count, with how much; None counts whole."""
+"""Positions along an axis with their weights; None is a weight of 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class _Image:
 
     Attributes:
         rw: the gate.
-        op: makes operators of its element type.
-        rows: batch and positions as one axis, channels as the other.
-        sizes: how large it is along each spatial axis.
+        op: builds operators of its element type.
+        rows: the image as a matrix: batch and positions as rows, channels as columns.
+        sizes: its size along each spatial axis.
         dtype: its element type.
     """
 
@@ -54,12 +54,12 @@ class _Image:
         return cls(rw, typed(rw, x), rows, tuple(sizes), x.element_type())
 
     def at(self, places: list[Value], batch: np.ndarray, inside: Value | None) -> Value:
-        """The elements at places, one value of floats for each axis; 0 where they are not inside.
+        """The elements at given positions; 0 if they are not inside.
 
         Args:
-            places: for each spatial axis numbers of shape [batch, points], all in the image.
-            batch: where each image begins, of shape [batch, 1].
-            inside: which of them count.
+            places: for each spatial axis float positions of shape [batch, points], all within the image.
+            batch: the first row of each image, of shape [batch, 1].
+            inside: which positions are inside; None if all are.
         """
         flat: Value | None = None
         for place, size in zip(places, self.sizes, strict=True):
@@ -73,13 +73,13 @@ class _Image:
 
 
 def _clipped(op: Op, x: Value, low: float, high: float) -> Value:
-    """Within bounds; what is no number becomes the lower one."""
+    """Clip to bounds; NaN becomes the lower bound."""
     above = op("Where", op("Greater", x, low), x, low)
     return op("Where", op("Less", above, high), above, high)
 
 
 def _reflected(op: Op, x: Value, low: float, high: float) -> Value:
-    """Back into the range from its ends, as often as it takes."""
+    """Reflect at both ends of a range, repeatedly, until within it."""
     span = high - low
     if span == 0:
         return op("Where", op("Equal", x, x), low, low)
@@ -95,12 +95,12 @@ def _reflected(op: Op, x: Value, low: float, high: float) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class _Sampling:
-    """How a grid samples an image.
+    """The settings of a `GridSample`.
 
     Attributes:
         mode: `nearest`, `linear` or `cubic`.
         padding: `zeros`, `border` or `reflection`.
-        aligned: whether -1 and 1 are the middles of the elements at the ends.
+        aligned: whether -1 and 1 are the centers of the first and last elements.
     """
 
     mode: str
@@ -108,26 +108,26 @@ class _Sampling:
     aligned: bool
 
     def bounds(self, size: int) -> tuple[float, float]:
-        """The ends of an axis."""
+        """The coordinates of the ends of an axis."""
         return (0.0, size - 1.0) if self.aligned else (-0.5, size - 0.5)
 
     def coordinate(self, op: Op, x: Value, size: int, dtype: int) -> Value:
-        """Where on an axis a number of the grid is."""
+        """The coordinate along an axis for a number of the grid."""
         if self.aligned:
             place = op("Mul", op("Mul", op("Add", x, 1), 0.5), size - 1)
         else:
             place = op("Mul", op("Sub", op("Mul", op("Add", x, 1), size), 1), 0.5)
-        # Runtimes take what is infinite, or no number, for the first end.
+        # Runtimes replace infinities and NaN with the first end.
         finite = op("Less", op("Abs", op("Mul", place, 0)), 1)
         place = op("Where", finite, place, self.bounds(size)[0])
         if self.mode == "nearest":
             place = rounded(place, op, dtype)
         if self.mode == "cubic" and self.padding == "border":
-            return place  # whose neighbours are brought back one by one
+            return place  # its neighbours are clipped separately
         return self.brought_back(op, place, size)
 
     def brought_back(self, op: Op, place: Value, size: int) -> Value:
-        """A place outside of the image as the padding has it."""
+        """A coordinate, mapped into the image by the padding mode."""
         if self.padding == "border":
             return _clipped(op, place, 0, size - 1)
         if self.padding == "reflection":
@@ -135,7 +135,7 @@ class _Sampling:
         return place
 
     def taps(self, op: Op, place: Value, dtype: int) -> Taps:
-        """The elements that count along an axis."""
+        """The neighbours along an axis, with their weights."""
         if self.mode == "nearest":
             return [(rounded(place, op, dtype), None)]
         below = op("Floor", place)
@@ -160,7 +160,7 @@ def _far(op: Op, t: Value) -> Value:
 
 
 def sampled(image: _Image, places: list[Value], how: _Sampling, batch: np.ndarray) -> Value:
-    """What an image gives between its elements: shape [batch, points, channels]."""
+    """The interpolated values of an image, of shape [batch, points, channels]."""
     op, total = image.op, None
     along = [how.taps(op, place, image.dtype) for place in places]
     for taps in itertools.product(*along):
@@ -183,7 +183,7 @@ def sampled(image: _Image, places: list[Value], how: _Sampling, batch: np.ndarra
 
 @down(20, "GridSample")
 def grids_of_volumes(node: Node, change: Change, rw: Rewriter) -> Step:
-    """Before opset 20 there were images alone."""
+    """Write out `GridSample` of 3-d images; before opset 20 it supports 2-d images only."""
     if len(node.operand(0).dims()) != 4:
         _by_grid(node, rw)
         return None
@@ -192,7 +192,7 @@ def grids_of_volumes(node: Node, change: Change, rw: Rewriter) -> Step:
 
 @down(16, "GridSample")
 def grids_of_images(node: Node, change: Change, rw: Rewriter) -> None:
-    """Each neighbour of each point is gathered."""
+    """Write out `GridSample` of 2-d images."""
     _by_grid(node, rw)
 
 
@@ -216,7 +216,7 @@ def _by_grid(node: Node, rw: Rewriter) -> None:
 
 @down(19, "DeformConv")
 def sampled_and_multiplied(node: Node, change: Change, rw: Rewriter) -> None:
-    """Every element that a window reads is sampled; the windows are rows of a product with the weights."""
+    """Sample every element of every window, and multiply the matrix of windows by the weights."""
     x, weight, bias = node.operand(0), node.operand(1), node.input(3)
     if len(x.dims()) != 4:
         raise Decline("there is no DeformConv before opset 19, and it is not of images")
@@ -234,7 +234,7 @@ def sampled_and_multiplied(node: Node, change: Change, rw: Rewriter) -> None:
 
 
 def _moved_elements(node: Node, rw: Rewriter, number: int, shared: int, kernel: list[int]) -> Value:
-    """What the windows read of the channels that have a group of offsets in common: [batch, channels, elements]."""
+    """The sampled elements of all windows for the channels of one offset group: [batch, channels, elements]."""
     x, offset, mask = node.operand(0), node.operand(2), node.input(4)
     batch, channels, height, width = x.sizes()
     counts, taps = offset.sizes()[2:], math.prod(kernel)
@@ -259,7 +259,7 @@ def _moved_elements(node: Node, rw: Rewriter, number: int, shared: int, kernel: 
 
 
 def _window_places(node: Node, kernel: list[int], count: int, axis: int) -> np.ndarray:
-    """Where the elements of all windows are along an axis before they are moved: [1, elements, rows, columns]."""
+    """The positions along an axis of all windows' elements without offsets: [1, elements, rows, columns]."""
     stride, gap = ((node.attr(name) or (1, 1))[axis] for name in ("strides", "dilations"))
     before = (node.attr("pads") or (0,) * 4)[axis]
     at = np.unravel_index(np.arange(math.prod(kernel)), kernel)[axis] * gap
@@ -270,7 +270,7 @@ def _window_places(node: Node, kernel: list[int], count: int, axis: int) -> np.n
 
 @down(20, "AffineGrid")
 def moved_grid(node: Node, change: Change, rw: Rewriter) -> None:
-    """The places of the elements along each axis, times the matrix of each image."""
+    """Multiply the coordinates of the elements along each axis by the matrix of each image."""
     theta, wanted = node.operand(0), node.operand(1)
     count, op, counting = theta.size(-1) - 1, typed(rw, theta), Counting(rw)
     aligned = node.attr("align_corners", 0)
@@ -281,7 +281,7 @@ def moved_grid(node: Node, change: Change, rw: Rewriter) -> None:
         number, whole = counting.up_to(size), rw.op("Cast", size, to=theta.dtype)
         numbers = rw.op("Cast", number, to=theta.dtype)
         if aligned:
-            # A single element is at the start, as in the standard's function.
+            # A single element is at -1, as in the standard's function.
             places = op("Sub", op("Div", op("Mul", numbers, 2), op("Max", op("Sub", whole, 1), 1)), 1)
         else:
             places = op("Sub", op("Div", op("Add", op("Mul", numbers, 2), 1), whole), 1)

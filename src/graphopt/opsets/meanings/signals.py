@@ -1,4 +1,4 @@
-"""Transforms of signals as products with matrices, windows put back together, and images of columns."""
+"""Fourier transforms as matrix products, and images summed from columns."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from graphopt.opsets.meanings.registry import down, down_at_last, number_like
 from graphopt.rewrite import Rewriter
 
 _MOST_PARTS = 256
-"""Windows that one element of an image is the sum of."""
+"""Most windows that cover one element of an image."""
 
 
 @down(17, "DFT")
 def product_with_waves(node: Node, change: Change, rw: Rewriter) -> None:
-    """The real and the imaginary part are sums of products with cosines and sines of known length."""
+    """Compute real and imaginary parts as products with matrices of cosines and sines, for a known length."""
     x, length, rank = node.operand(0), node.input(1), len(node.operand(0).dims())
     axis = node.attr("axis", 1)
     axis = axis + rank if axis < 0 else axis
@@ -40,7 +40,7 @@ def product_with_waves(node: Node, change: Change, rw: Rewriter) -> None:
 def _transformed(
     rw: Rewriter, x: Value, axis: int, size: int, wanted: int, *, inverse: bool, onesided: bool
 ) -> Value:  # fmt: skip
-    """The transform of so many elements, as many as there are or with zeros behind."""
+    """The transform of `wanted` elements; a shorter signal is padded with zeros, a longer one cut."""
     if x.dtype not in FLOAT_TYPES:
         raise Decline("{} does not hold floats", x.name)
     rank, parts = len(x.dims()), x.size(-1)
@@ -68,7 +68,7 @@ def _transformed(
 
 
 def _of_half(rw: Rewriter, x: Value, axis: int, used: int, wanted: int) -> Value:
-    """A real signal of the first half of its transform, of which the other half follows."""
+    """The inverse transform to a real signal from the first half of a transform, which determines the other half."""
     if x.dtype not in FLOAT_TYPES or x.size(-1) != 2:
         raise Decline("{} does not hold floats of two parts", x.name)
     rank, among = len(x.dims()), max(wanted, 1)
@@ -87,10 +87,10 @@ def _of_half(rw: Rewriter, x: Value, axis: int, used: int, wanted: int) -> Value
 
 @down(17, "STFT")
 def transforms_of_frames(node: Node, change: Change, rw: Rewriter) -> None:
-    """Each frame is gathered, weighted by the window, and transformed."""
+    """Gather each frame, multiply it by the window, and transform it."""
     x, step, window, length = node.operand(0), node.operand(1), node.input(2), node.input(3)
     dims = x.dims()
-    # A model that runs has a window as long as a frame, so a length that is computed can be no other.
+    # In a valid model a window is as long as a frame, so a computed length must equal that of the window.
     size = length.integer() if length is not None and length.is_const else 0 if window is None else window.size(0)
     if not size or (window is not None and window.size(0) != size):
         raise Decline("there is no STFT before opset 17, and the length of a frame is not known")
@@ -104,7 +104,7 @@ def transforms_of_frames(node: Node, change: Change, rw: Rewriter) -> None:
 
 
 def _frame_places(rw: Rewriter, x: Value, step: Value, size: int) -> Number:
-    """Where the elements of each frame are."""
+    """The positions of the elements of each frame."""
     op, total = Counting(rw), x.dims()[1]
     if step.is_const:
         apart = step.integer()
@@ -140,7 +140,7 @@ def _waves_of_frames(rw: Rewriter, x: Value, cut: Value, parts: int, size: int, 
 
 @down(18, "Col2Im")
 def summed_from_columns(node: Node, change: Change, rw: Rewriter) -> None:
-    """Each element of the image is the sum of those of the windows that lie on it, which are gathered."""
+    """Gather and sum, for each element of the image, the elements of all windows that cover it."""
     x, image, block = node.operand(0), node.operand(1).ints(), node.operand(2).ints()
     rank = len(image)
     gaps, strides = node.attr("dilations") or (1,) * rank, node.attr("strides") or (1,) * rank
@@ -174,7 +174,7 @@ def summed_from_columns(node: Node, change: Change, rw: Rewriter) -> None:
 
 @down_at_last(18, "Col2Im")
 def summed_at_computed_places(node: Node, change: Change, rw: Rewriter) -> None:
-    """Every element is added to the padded image where it lies, which follows from the sizes."""
+    """Add every element to the padded image by `ScatterElements`, at positions computed from the sizes."""
     x, image, block, op = node.operand(0), node.operand(1), node.operand(2), Counting(rw)
     rank = image.size(0)
     gaps, strides = node.attr("dilations") or (1,) * rank, node.attr("strides") or (1,) * rank

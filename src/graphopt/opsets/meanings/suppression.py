@@ -1,4 +1,4 @@
-"""Boxes that are chosen by their scores, unless one that was chosen before covers them."""
+"""Non-maximum suppression: boxes are chosen by score, unless they overlap one that was chosen before."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ choosing (rounds, on, free, scores, covers, numbers, lowest, half) => (places, c
 
 @down(10, "NonMaxSuppression")
 def best_of_what_is_left(node: Node, change: Change, rw: Rewriter) -> None:
-    """Of each class of each image the best box that is left is chosen, as often as boxes may be chosen."""
+    """Choose the best remaining box of each class of each image in a loop, up to the allowed number of boxes."""
     boxes, scores = node.operand(0), node.operand(1)
     most, common, least = node.input(2), node.input(3), node.input(4)
     op, count = typed(rw, boxes), Counting(rw)
@@ -71,7 +71,7 @@ def best_of_what_is_left(node: Node, change: Change, rw: Rewriter) -> None:
 
 
 def _covers(rw: Rewriter, boxes: Value, limit: Value | np.ndarray, *, centred: bool) -> Value:
-    """For each two boxes of an image whether they have more in common than a part of both together: 1 or 0."""
+    """For each pair of boxes of an image, whether intersection / union exceeds the limit: 1 or 0."""
     op = typed(rw, boxes)
     a, b, c, d = (rw.op("Gather", boxes, np.asarray(at, np.int64), axis=2) for at in range(4))
     if centred:
