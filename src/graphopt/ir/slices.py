@@ -21,7 +21,7 @@ _READ_LIMIT = 1 << 22
 """Slices of files up to this many bytes are read instead of mapped."""
 
 _MOST_MAPS = 256
-"""So many slices are mapped at a time, since each map keeps a descriptor; what else is asked for is read."""
+"""The most slices that are mapped at a time, since each map keeps a file descriptor open; others are read."""
 
 _maps: WeakSet[mmap] = WeakSet()
 
@@ -68,7 +68,7 @@ class FileSlice:
         """The bytes, read-only: a memory map if there are many; mapping a few costs as much as reading them."""
         try:
             if self.length > _READ_LIMIT and len(_maps) < _MOST_MAPS:
-                with suppress(OSError):  # of a file system that maps nothing
+                with suppress(OSError):  # the file system supports no maps
                     return self._mapped()
             return np.frombuffer(self.pieces((0,), self.length)[0], np.uint8)
         except (OSError, ValueError) as error:
@@ -139,7 +139,7 @@ class FileSlice:
 
 
 def is_mapped(array: np.ndarray[Any, Any]) -> bool:
-    """Whether an array is a view of a file, in no memory of its own."""
+    """Whether an array is a view of a mapped file."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base

@@ -58,7 +58,7 @@ def _sampled(data: bytes | memoryview) -> bytes:
 
 
 def _sampled_view(array: np.ndarray) -> bytes:
-    """The same of a view, whose elements lie in another order than that in which they are written."""
+    """The same sample of a view, whose elements are stored in another order than they are written."""
     step, length = array.itemsize, min(_SAMPLE, array.nbytes)
     runs = [(at // step, at % step, -(-(at + length) // step)) for at in _places(array.nbytes, length)]
     return b"".join([array.flat[first:end].tobytes()[skip:][:length] for first, skip, end in runs])

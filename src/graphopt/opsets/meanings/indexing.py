@@ -136,7 +136,7 @@ def slices_scattered(node: Node, change: Change, rw: Rewriter) -> None:
 
 
 @down(24, "TensorScatter")
-def written_atflat_positions(node: Node, change: Change, rw: Rewriter) -> None:
+def written_at_flat_positions(node: Node, change: Change, rw: Rewriter) -> None:
     """Scatter updates to consecutive rows of the cache from an index per batch, modulo its size if circular."""
     x, updates = node.operand(0), node.operand(1)
     sizes, shape = x.sizes(), updates.sizes()
