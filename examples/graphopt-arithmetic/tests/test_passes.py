@@ -1,4 +1,4 @@
-"""The golden cases; with BLESS=1 in the environment, what the passes do is written into them."""
+"""The golden cases; with BLESS=1 in the environment, the results of the passes are written into them."""
 
 import os
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""Passes for arithmetic that exporters write in more steps than it takes."""
+"""Passes for arithmetic that exporters write with more operators than necessary."""
 
 
 def catalogue():
-    """Where each pass is; a module is imported when its pass is first asked for."""
+    """The location of each pass; its module is imported when the pass is first used."""
     return {"fuse_neg_into_sub": "graphopt_arithmetic.negation:FuseNegIntoSub"}

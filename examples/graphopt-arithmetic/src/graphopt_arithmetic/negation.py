@@ -6,7 +6,7 @@ from graphopt.rewrite import Level, Numerics, PatternRule
 class FuseNegIntoSub(PatternRule):
     """Write `x + (-y)` as `x - y`.
 
-    The standard of floating point defines the difference that way, so it is bit-equal.
+    IEEE 754 defines subtraction as the addition of the negated operand, so the results are bit-equal.
     """
 
     family = "arithmetic"
