@@ -51,7 +51,7 @@ def test_the_page_has_a_section_with_a_model_for_each_entry() -> None:
     assert list(SECTIONS) == [entry.title for entry in TABLE]
     for entry in TABLE:
         section = PAGE.read_text().partition(f"\n## {entry.title}\n")[2].partition("\n## ")[0]
-        assert re.findall(r"mended in ONNX Runtime ([\d.]+\d)", section) == ([entry.until] if entry.until else [])
+        assert re.findall(r"fixed in ONNX Runtime ([\d.]+\d)", section) == ([entry.until] if entry.until else [])
 
 
 @pytest.mark.parametrize("entry", TABLE, ids=lambda entry: entry.title)
