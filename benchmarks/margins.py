@@ -92,8 +92,8 @@ def write() -> None:
     text = (
         f"{len(data)} networks on {machine['processor']}, one thread, onnxruntime "
         f"{machine['packages']['onnxruntime']}, {machine['day']}, at {machine['revision']}: geometric mean of their "
-        "time relative to ORT_ENABLE_ALL, planned with the rates of several machines, without and with the margin for the "
-        "error of the rates; how many networks are above 1.01; and the greatest (`python -m benchmarks margins`)."
+        "time relative to ORT_ENABLE_ALL, planned with the rates of several machines, without and with the margin for "
+        "the error of the rates; how many networks are above 1.01; and the greatest (`python -m benchmarks margins`)."
     )
     before, _, rest = PAGE.read_text().partition(BEGIN)
     PAGE.write_text(
