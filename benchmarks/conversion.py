@@ -288,9 +288,10 @@ def _code() -> str:
     own = Path(opsets.__file__).parent
     lines = [_lines(folder.glob("*.py")) for folder in (Path(operator_views.__file__).parent, own, own / "meanings")]
     return (
-        f"The views have {lines[0]:,} lines, the converter {lines[1]:,}, and what single operators mean {lines[2]:,}. "
+        f"The operator views have {lines[0]:,} lines, the converter {lines[1]:,}, and the steps of single operators "
+        f"{lines[2]:,}. "
         f"{by_schema} of {len(all_changes())} changes follow from the schemas and the views alone; {len(operators)} of "
-        f"the {len(known)} operators that ever changed have a step beside that."
+        f"the {len(known)} operators that ever changed need a step of their own."
     )
 
 

@@ -161,7 +161,8 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
     for row in rows:
         found.setdefault(row["to"], []).append(row)
     lines = [
-        "| to opset | networks | right there | right back | nothing written out | same graph | same count at basic |",
+        "| to opset | networks | right at the opset | right after the way back | nothing expanded | same graph "
+        "| same count at basic |",
         "|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for opset, each in sorted(found.items()):
