@@ -30,7 +30,7 @@ SOURCES = {
     "ts": "`torch.onnx.export`, TorchScript",
     "dynamo": "`torch.onnx.export(dynamo=True)`, optimized by onnxscript",
     "dynamo_raw": "the same, not optimized",
-    "quantized": "networks as `onnxruntime.quantization` and training aware of quantization write them",
+    "quantized": "networks from `onnxruntime.quantization` and from quantization-aware training",
     "transformers": "after `onnxruntime.transformers.optimizer`",
     "fast": 'with `numerics="fast"`',
 }
@@ -110,18 +110,25 @@ def text() -> str:
     """The page, from the results and the existing passes."""
     stored = results.load(KIND) or {"data": {}}
     data: dict[str, dict[str, list[int]]] = {source: stored["data"].get(source, {"": [0, 0, 0]}) for source in SOURCES}
-    titles = ("pass", *(f"{source} ({data[source][''][0]})" for source in SOURCES), "rewrites", "nodes", "otherwise")
+    titles = (
+        "pass",
+        *(f"{source} ({data[source][''][0]})" for source in SOURCES),
+        "rewrites",
+        "nodes removed",
+        "if it never fires",
+    )
     rows = [_row(rule, data) for rule in sorted(registry().rules(), key=lambda rule: rule.name) if built_in(rule)]
     listed = "\n".join(f"- {source}: {what}" for source, what in SOURCES.items())
     return f"{_ABOUT}\n{listed}\n\n{table(titles, rows)}\n"
 
 
-_ABOUT = """# What the passes are for
+_ABOUT = """# Where each pass fires
 
-Written by `python -m benchmarks firing`: on how many networks each pass fires at level `all` (for AVX-512), how many
-rewrites that were, and how many nodes they took away; a negative number is nodes that were added for speed. A pass sees
-what those before it left, so one that never fires here may do so alone. For these the last column says who writes what
-they look for, as a golden case of the pass has it, which pass of another optimizer does the same, or what was measured.
+Written by `python -m benchmarks firing`. The table shows on how many networks each pass fires at level `all` (for
+AVX-512), the number of its rewrites, and how many nodes they removed; a negative number means that nodes were added for
+speed. A pass sees only what the passes before it left, so a pass that never fires here may fire when it runs alone. For
+such a pass, the last column shows which exporter or model has its pattern (from a golden case of the pass), which pass
+of another optimizer is equivalent, or its measured speed-up.
 """
 
 

@@ -123,26 +123,26 @@ def write() -> None:
     starts = [
         (tool, *(f"{seconds[what, tool]:.2f}" if (what, tool) in seconds else "" for what in whats)) for tool in tools
     ]
-    text = f"""# What it weighs
+    text = f"""# Size and start-up time
 
 Written by `python -m benchmarks footprint` on {machine["processor"]}, Python {machine["python"]}, {machine["day"]}:
 {versions}.
 
-## Into an empty environment
+## Installation into an empty environment
 
-Packages, files and megabytes in `site-packages` afterwards; seconds of `pip install` from packages that are at hand,
-on a machine that had other work. Dependencies included.
+Packages, files and megabytes in `site-packages` after the installation, including dependencies, and seconds of
+`pip install` from local packages on a busy machine.
 
 {grid(("", "packages", "files", "MB", "s"), rows)}
 
-## To start
+## Start-up
 
-CPU seconds of whole processes, the least of interleaved rounds, with the bytecode that an installation has: the import
-alone, then the command from file to file on a model of three nodes and on the demo's MobileNetV2 (242 nodes, 14 MB).
-Other work slowed the machine down while these were taken: they compare within the table, not with other pages.
+CPU seconds of whole processes, the minimum of interleaved rounds, with compiled bytecode as after an installation: the
+import alone, then the command from file to file on a model of three nodes and on the demo's MobileNetV2 (242 nodes,
+14 MB). The machine was busy, so compare these times within the table only, not with other pages.
 
-The command imports onnx in parts, as something asks for them, and ends without taking all objects apart
-(`graphopt.cli.lifetime`); a program that imports graphopt as a library imports the whole of onnx.
+The command imports only the parts of onnx that it needs, and exits without freeing all objects
+(`graphopt.cli.lifetime`). A program that imports graphopt as a library imports all of onnx.
 
 {grid(("", *(what if what == "import" else f"command, {what}" for what in whats)), starts)}
 """

@@ -180,11 +180,11 @@ def run() -> str:
     text = "\n\n".join(
         [
             "# onnxoptimizer's passes beside graphopt's",
-            "Written by `python -m benchmarks onnxoptimizer-passes`. Each row: one small model "
-            "(`tests/peers/onnxoptimizer`), the pass alone, repeated until it changes nothing, theirs followed by "
-            "eliminate_deadend; nodes that run every time, those on constants left out; numbers against the model "
-            "before, ONNX Runtime's optimizations off, as exact as graphopt's pass states to be. `invalid` is what "
-            "the ONNX checker says of a result.",
+            "Written by `python -m benchmarks onnxoptimizer-passes`. Each row is one small model "
+            "(`tests/peers/onnxoptimizer`). The pass runs alone until it changes nothing more; onnxoptimizer's pass "
+            "is followed by eliminate_deadend. Nodes are counted without those on constants, which need not run "
+            "every time. Outputs are compared with those of the original model, with ONNX Runtime's optimizations "
+            "off, as exactly as graphopt's pass states. `invalid` means that the ONNX checker rejects the result.",
             table(_HEAD, (each.cells() for each in rows)),
             f"{len(rows)} passes; the same graph for {sum(each.same is True for each in rows)}, fewer nodes with "
             f"graphopt for {fewer}, more for {len(more)}{': ' + ', '.join(more) if more else ''}.",
