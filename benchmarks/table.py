@@ -34,10 +34,10 @@ def write() -> str:
 
 _HEAD = f"""# Benchmarks
 
-This page is generated from `benchmarks/results/*.json` by `python -m benchmarks table`. The figures can be measured
-again with `make bench`; `python -m benchmarks --help` lists the steps. Each tool runs in a process of its own; imports
-are timed apart from the work. A difference of {TIE:.0%} or less is a tie.
-Means over models are geometric. Models are named `dress/name`:
+This page is generated from `benchmarks/results/*.json` by `python -m benchmarks table`. `make bench` measures the
+figures again; `python -m benchmarks --help` lists the steps. Each tool runs in its own process; imports are timed
+separately. A difference of {TIE:.0%} or less is a tie. Means over models are geometric. Models are named
+`exporter/name`:
 {"; ".join(f"`{dress}` is the {meaning}" for dress, meaning in DRESSES.items())}."""
 
 
@@ -182,9 +182,9 @@ def _judge(ratio: dict[str, float]) -> str:
 
 
 _DRESSES = (
-    "Nodes that graphopt leaves at level `basic`, beside the fewest that onnxsim, onnxslim or onnxscript leaves of the "
-    "same export (`Constant` nodes count); how far apart the three exports are, in nodes and in run time under "
-    "ORT_ENABLE_ALL after graphopt (the best time of every kernel, added up; one thread). "
+    "The nodes that graphopt leaves at level `basic`, and the fewest nodes that onnxsim, onnxslim or onnxscript leaves "
+    "of the same export (`Constant` nodes count). The last columns show how much the three exports differ in nodes "
+    "and in run time under ORT_ENABLE_ALL after graphopt (the sum of the minimum times of all kernels, one thread). "
     "`python -m benchmarks dresses` measures this."
 )
 
@@ -300,16 +300,16 @@ def _first() -> str:
             mean, wins, count = first.against_base(data, tool, by)
             row += [figure(mean), f"{wins} of {count}"] if count else ["", ""]
         rows.append(row)
-    head = ["tool", "s", f"by {first.BASE}", "faster on", "by processor time"]
-    head += ["whole process", "faster on", "whole process by processor time", "faster on"]
+    head = ["tool", "s", f"by {first.BASE}", "faster on", "by CPU time"]
+    head += ["whole process", "faster on", "whole process by CPU time", "faster on"]
     text = (
-        "The first call in a new process, from file to file, imports included: the fastest of interleaved rounds, a "
-        f"process for each. `{first.BASE}` is the runtime's own optimizer offline. The whole process is that of the "
-        "command, from the start of Python to its end; the runtime has none, so that of the shortest script."
+        "The first call in a new process, from file to file, including imports: the fastest of interleaved rounds, each "
+        f"in a new process. `{first.BASE}` is the runtime's own optimizer offline. The whole process is that of the "
+        "command, from the start of Python to its end; the runtime has no command, so a minimal script replaces it."
     )
     load = max(report.get("load", 0.0) for got in data.values() for report in got.values())
     if load > 1.5:
-        text += f" Other work kept the machine busy (a load of up to {load:.0f}): the ratios say more than the seconds."
+        text += f" The machine was busy (a load of up to {load:.0f}), so the ratios are more reliable than the seconds."
     cells = [[key, *(_cell(got.get(tool), first.told) for tool in first.TOOLS)] for key, got in data.items()]
     return "\n\n".join(
         ["## First calls", text, grid(head, rows), "### Each model", grid(["model", *first.TOOLS], cells)]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 DRESSES = {
     "ts": "TorchScript exporter (dynamo=False) with its defaults",
     "dynamo_raw": "torch.export exporter with optimize=False",
-    "dynamo": "torch.export exporter as it comes",
+    "dynamo": "torch.export exporter with its defaults",
 }
 
 
