@@ -304,8 +304,9 @@ def _first() -> str:
     head += ["whole process", "faster on", "whole process by CPU time", "faster on"]
     text = (
         "The first call in a new process, from file to file, including imports: the fastest of interleaved rounds, "
-        f"each in a new process. `{first.BASE}` is the runtime's own optimizer offline. The whole process is that of the "
-        "command, from the start of Python to its end; the runtime has no command, so a minimal script replaces it."
+        f"each in a new process. `{first.BASE}` is the runtime's own optimizer offline. The whole process is that "
+        "of the command, from the start of Python to its end; the runtime has no command, so a minimal script "
+        "replaces it."
     )
     load = max(report.get("load", 0.0) for got in data.values() for report in got.values())
     if load > 1.5:
