@@ -81,7 +81,8 @@ def _halves(x: Quantized, rw: Rewriter) -> tuple[Quantized, Quantized]:
     if x.dtype == TensorProto.INT16:
         bits = rw.op("Cast", integers, to=TensorProto.UINT16)
         integers, zero = rw.op("BitwiseXor", bits, rw.constant(np.array(_MIDDLE, np.uint16))), zero + _MIDDLE
-    upper = rw.op("BitShift", integers, rw.constant(np.array(8, np.uint16)), direction="RIGHT")
+    wide = rw.op("Cast", integers, to=TensorProto.UINT32)  # ONNX Runtime 1.30 shifts no integers of 16 bits
+    upper = rw.op("BitShift", wide, rw.constant(np.array(8, np.uint32)), direction="RIGHT")
     parts = (upper, x.scale * np.float32(256), zero >> 8), (integers, x.scale, zero & 255)
     high, low = (
         Quantized(
