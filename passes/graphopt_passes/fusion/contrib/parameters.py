@@ -140,6 +140,13 @@ def dequantized(value: Value) -> Quantized:
     return quantization(node, integers, integers.dtype)
 
 
+def with_other_sign(weight: Quantized, rw: Rewriter) -> Quantized:
+    """A constant weight of signed bytes as unsigned ones, or the reverse, which represent the same floats."""
+    value = rw.constant(other_bytes(weight.value.array()), like=weight.value)
+    dtype = TensorProto.UINT8 if weight.dtype == TensorProto.INT8 else TensorProto.INT8
+    return replace(weight, value=value, zero=other_bytes(weight.zero), dtype=dtype, given=(weight.given[0], None))
+
+
 def floats_of(integers: Quantized) -> np.ndarray:
     """The floats that constant integers stand for, computed as the kernel does."""
     array = integers.value.array()

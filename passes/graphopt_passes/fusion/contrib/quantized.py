@@ -25,8 +25,8 @@ from graphopt_passes.fusion.contrib.parameters import (
     check_steps,
     dequantized,
     floats_of,
-    other_bytes,
     quantized,
+    with_other_sign,
 )
 from graphopt_passes.fusion.contrib.requantize import hard_sigmoid, scaled
 from graphopt_passes.fusion.contrib.sums import is_depthwise, rows_of, sums_bytes_exactly
@@ -119,10 +119,7 @@ def taken(op: Node, x: Quantized, weight: Quantized, axis: int, rw: Rewriter) ->
         return weight
     if array is None:
         raise Decline("the processor adds products with {} in 16 bits, which may overflow", weight.value.name)
-    return replace(
-        weight, value=rw.constant(other_bytes(array), like=weight.value), zero=other_bytes(weight.zero),
-        dtype=TensorProto.UINT8, given=(weight.given[0], None),
-    )  # fmt: skip
+    return with_other_sign(weight, rw)
 
 
 def _widened(weight: Quantized, rw: Rewriter) -> Quantized:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -11,7 +10,7 @@ from onnx import TensorProto
 from graphopt.rewrite import Decline, Dim, Node, Numerics, Outcome, Rewriter
 from graphopt_passes.fusion.contrib.float_products import row_added, turned_matrix
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, OnIntegers, check_float
-from graphopt_passes.fusion.contrib.parameters import WORDS, Quantized, check_not_tied, dequantized, other_bytes
+from graphopt_passes.fusion.contrib.parameters import WORDS, Quantized, check_not_tied, dequantized, with_other_sign
 from graphopt_passes.fusion.contrib.quantized import check_range, taken
 
 _SMALLEST, _SHORTEST = 2**16, 128
@@ -52,7 +51,8 @@ class ConvertWordMatmulToBytes(OnIntegers):
             raise Decline("{} is small", given.value.name)
         check_not_tied(given.value, node)
         halves = _halves(x, rw)
-        weight = taken(node, halves[0], _signed(given, rw), 1 - turned, rw)
+        signed = with_other_sign(given, rw) if given.dtype == TensorProto.UINT8 else given
+        weight = taken(node, halves[0], signed, 1 - turned, rw)
         if weight.dtype != TensorProto.INT8:
             raise Decline("the processor adds products with {} in 16 bits", given.value.name)
         for half in halves:
@@ -92,13 +92,3 @@ def _halves(x: Quantized, rw: Rewriter) -> tuple[Quantized, Quantized]:
         for value, scale, start in parts
     )  # fmt: skip
     return high, low
-
-
-def _signed(weight: Quantized, rw: Rewriter) -> Quantized:
-    """A constant matrix as signed 8-bit integers that represent the same floats."""
-    if weight.dtype != TensorProto.UINT8:
-        return weight
-    return replace(
-        weight, value=rw.constant(other_bytes(weight.value.array()), like=weight.value), zero=other_bytes(weight.zero),
-        dtype=TensorProto.INT8, given=(weight.given[0], None),
-    )  # fmt: skip
