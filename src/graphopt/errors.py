@@ -49,6 +49,15 @@ class Decline(Exception):  # noqa: N818 -- an answer, not an error
         return str(reason.format(*operands)) if operands else str(reason)
 
 
+class StaleError(Decline):
+    """A rule continues from a node or value that an earlier change removed, perhaps its own.
+
+    For a pass it is a near miss; a conversion, which has no second chance, reports it as an error of its own.
+    """
+
+    __slots__ = ()
+
+
 class Tries:
     """Several attempts, one of which should succeed: a `Decline` ends the attempt that raises it, and is kept.
 

@@ -204,12 +204,10 @@ class Alone(OwnSubject):
         return super().optimize(model)
 
 
-_STALE = "no longer in the graph"
-"""A message of refusal: one step removed a node or value that another step continues from."""
-
-
 class Converter(Subject):
-    """Conversion to another opset, up or down, by `graphopt.convert`. A refusal is no fault.
+    """Conversion to another opset, up or down, by `graphopt.convert`.
+
+    A refusal is no fault unless graphopt itself failed.
 
     Args:
         opset: the opset; drawn anew for each sample.
@@ -232,7 +230,7 @@ class Converter(Subject):
         try:
             made = convert(model, self.opset)
         except ConversionError as refusal:
-            if _STALE in str(refusal):
+            if refusal.__cause__ is not None:
                 return Optimized(None, "raised", str(refusal))
             return Optimized(model)
         except Exception as error:  # any other exception is the finding

@@ -18,7 +18,7 @@ import onnx
 
 from graphopt.analysis.purity import malformed
 from graphopt.analysis.shapes import ShapeAnalysis
-from graphopt.errors import Decline, GraphoptError, UsageError
+from graphopt.errors import Decline, GraphoptError, StaleError, UsageError
 from graphopt.ir import Graph, Model, Node, Source, paused_gc
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
 from graphopt.ir.interface import load_fixed
@@ -238,6 +238,8 @@ class _Crossing:
         origin = self.descent.origin(node)
         try:
             yield
+        except StaleError as error:
+            raise _FailedError(node, error) from error
         except (Decline, GraphoptError):
             raise
         except Exception as error:

@@ -10,7 +10,7 @@ from onnx import TensorProto
 from graphopt.analysis.nodes import infer_node, is_refused
 from graphopt.analysis.overridable import SIZE_OPERANDS
 from graphopt.analysis.purity import malformed
-from graphopt.errors import Decline
+from graphopt.errors import Decline, StaleError
 from graphopt.ir import Graph, Node, Tensor, TensorType, Value, ValueType, captured_values
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
 from graphopt.ir.schema import RUNTIMES_OWN, has_its_operands, op_schema
@@ -149,7 +149,7 @@ def check_operand(value: Value, at: Node) -> None:
     if not value.name:
         return
     if gone(value):
-        raise Decline("{} is no longer in the graph", value.name)
+        raise StaleError("{} is no longer in the graph", value.name)
     graph = value.graph
     if graph is not at.graph and not is_visible(value, at.graph):
         raise Decline("{} is not visible in graph {}", value.name, at.graph.name)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.analysis.purity import is_removable
-from graphopt.errors import Decline, PassError
+from graphopt.errors import Decline, PassError, StaleError
 from graphopt.ir import Graph, Node, TensorType, Value, ValueType
 from graphopt.rewrite.building import Building, settled
 from graphopt.rewrite.events import Event, NodeNote
@@ -109,7 +109,7 @@ class Rewriter(Building):
         """Check that nodes can be replaced."""
         for node in replaced:
             if node.removed or node.graph.model is not self._model:
-                raise Decline("{} is no longer in the graph", node.op)
+                raise StaleError("{} is no longer in the graph", node.op)
         self._check_new([new for _, new in swaps], at, fresh)
         taken: set[Value] = set()
         for old, new in swaps:
@@ -300,7 +300,7 @@ class Rewriter(Building):
     def erase(self, node: Node) -> Fired:
         """Remove an unused node, and all nodes that only it used."""
         if node.removed:
-            raise Decline("{} is no longer in the graph", node.op)
+            raise StaleError("{} is no longer in the graph", node.op)
         if any(v is not None and (v.users or v.output_count) for v in node.outputs):
             raise Decline("{} is used", node.outputs[0].name if node.outputs and node.outputs[0] else node.op)
         removed, freed = [NodeNote.of(node)], reads(node)
@@ -351,7 +351,7 @@ class Rewriter(Building):
         self, node: Node, operands: dict[int, Value | None], attrs: dict[str, Any], fresh: dict[Node, None]
     ) -> None:
         if node.removed or node.graph.model is not self._model:
-            raise Decline("{} is no longer in the graph", node.op)
+            raise StaleError("{} is no longer in the graph", node.op)
         self._check_new([v for v in operands.values() if v is not None], node, fresh)
         for index in self._writers.written(node) if self._writers.found else ():
             if index in operands:

@@ -99,26 +99,39 @@ class ConvertSignedOperators(OnIntegers):
             raise Decline
         if not rw.target.is_x86:
             raise Decline("other machines have kernels for signed bytes")
-        if node.attr("channels_last", 0):
-            raise Decline("{} has channels last", node.result.name)
-        form.check(node)
-        joins = node.op == f"{DOMAIN}::QLinearConcat"
-        places = range(2, len(node.inputs), 3) if joins else form.operands
-        axis = None if form.axis is None else form.axis - int(node.attr("transB", 0))
+        places = _check_floats(node)
         if all(node.operand(at).is_const for at in places):
             raise Decline("{} is computed of constants alone", node.result.name)
-        if axis is None:
+        if form.axis is None:
             for at in places:
                 _check_quantized(node.operand(at))
             _check_goes_on(node.result)
-        operands = [_dequantized(node, at, axis if index else None, rw) for index, at in enumerate(places)]
+        operands = [_dequantized(node, at, axis, rw) for at, axis in places.items()]
         bias = node.input(form.bias) if form.bias is not None else None
         if bias is not None:
             operands.append(_bias(node, bias, rw))
         attrs = {name: node.attrs.get(name, default) for name, default in form.attrs.items()}
         op_type = node.op_type.removeprefix("QLinear").removeprefix("Q")
         floats = rw.op(op_type, *operands, **attrs)
-        return rw.replace(node, [rw.op("QuantizeLinear", floats, *_parameters(node, form.result, None, rw))])
+        return rw.replace(node, [rw.op("QuantizeLinear", floats, *_written(node, form.result, None, rw))])
+
+
+def _check_floats(node: Node) -> dict[int, int | None]:
+    """The inputs that are data, each with the axis of its scales, of an operator that has an equivalent on floats."""
+    form = _FORMS[node.op]
+    if node.attr("channels_last", 0):
+        raise Decline("{} has channels last", node.result.name)
+    form.check(node)
+    joins = node.op == f"{DOMAIN}::QLinearConcat"
+    axis = None if form.axis is None else form.axis - int(node.attr("transB", 0))
+    first, *others = range(2, len(node.inputs), 3) if joins else form.operands
+    places = {first: None} | dict.fromkeys(others, axis)
+    for at, along in places.items():
+        scales, _ = _parameters(node, at + 1, along)
+        if along == 1 and scales.ndim and node.operand(at).rank != 2:
+            raise Decline("{} is not known to be a matrix", node.operand(at).name)
+    _parameters(node, form.result, None)
+    return places
 
 
 def _check_quantized(value: Value) -> None:
@@ -140,22 +153,33 @@ def _check_goes_on(value: Value) -> None:
         if user.op == "Concat" or moves(value, user):
             for result in user.results:
                 _check_goes_on(result)
-        elif not (is_whole(user) if user.op == "DequantizeLinear" else user.op in _FORMS):
+        elif user.op in _FORMS:
+            _check_floats(user)
+        elif user.op != "DequantizeLinear" or not is_whole(user):
             raise Decline("{} is read by {}", value.name, user.op)
 
 
 def _dequantized(node: Node, at: int, axis: int | None, rw: Rewriter) -> Value:
     """The floats that an operand stands for."""
-    value = node.operand(at)
-    scale, zero = _parameters(node, at + 1, axis, rw)
-    along = axis if scale.array().ndim else None
-    if along == 1 and value.rank != 2:
-        raise Decline("{} is not known to be a matrix", value.name)
-    return rw.op("DequantizeLinear", value, scale, zero, axis=along)
+    scale, zero = _written(node, at + 1, axis, rw)
+    return rw.op("DequantizeLinear", node.operand(at), scale, zero, axis=axis if scale.array().ndim else None)
 
 
-def _parameters(node: Node, at: int, axis: int | None, rw: Rewriter) -> tuple[Value, Value]:
-    """The scale at input `at` and the zero point after it, of one shape."""
+def _written(node: Node, at: int, axis: int | None, rw: Rewriter) -> tuple[Value, Value]:
+    """The scale at input `at` and the zero point after it as constants of one shape."""
+    scales, zeros = _parameters(node, at, axis)
+    return _constant(scales, node.operand(at), rw), _constant(zeros, node.input(at + 1), rw)
+
+
+def _constant(numbers: np.ndarray, given: Value | None, rw: Rewriter) -> Value:
+    """The numbers of a constant, in a shape that may be another: the constant itself if it has that shape."""
+    if given and given.array().shape == numbers.shape:
+        return given
+    return rw.constant(numbers, like=given)
+
+
+def _parameters(node: Node, at: int, axis: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of the scale at input `at` and of the zero point after it, of one shape."""
     scale, zero = node.operand(at), node.input(at + 1)
     scales, shape = scale.array(), ()
     if scales.dtype != np.float32 or not are_ordinary(np.abs(scales)):
@@ -171,7 +195,7 @@ def _parameters(node: Node, at: int, axis: int | None, rw: Rewriter) -> tuple[Va
     if zeros.size not in (1, scales.size):
         raise Decline("scale and zero point of {} are not alike", node.operand(at - 1).name)
     start = np.broadcast_to(zeros.reshape(shape if zeros.size == scales.size else ()), shape)
-    return rw.constant(scales.reshape(shape), like=scale), rw.constant(np.array(start, kind), like=zero)
+    return scales.reshape(shape), np.array(start, kind)
 
 
 def _bias(node: Node, bias: Value, rw: Rewriter) -> Value:
