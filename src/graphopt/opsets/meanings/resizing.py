@@ -60,7 +60,10 @@ def coordinates_by_default(node: Node, change: Change, rw: Rewriter) -> Iterator
     x, scales, sizes = node.operand(0), node.input(2), node.input(3)
     mode = node.attr("mode", "nearest")
     if sizes is not None:
-        factors = np.asarray([b / a for a, b in zip(x.sizes(), sizes.ints(), strict=True)], np.float32)
+        pairs = list(zip(x.sizes(), sizes.ints(), strict=True))
+        if any(not own and wanted for own, wanted in pairs):
+            raise Decline("{} is empty", x.name)
+        factors = np.asarray([wanted / own if own else 1 for own, wanted in pairs], np.float32)
     elif scales is not None:
         factors = scales.array().reshape(-1)
     else:
@@ -233,6 +236,11 @@ def interpolated(node: Node, change: Change, rw: Rewriter) -> None:
         size = x.size(axis)
         if number == (size if by_size else 1):
             continue
+        if not _length(size, number, by_size=by_size):
+            result = rw.op("Gather", result, np.zeros(0, np.int64), axis=axis)
+            continue
+        if not size:
+            raise Decline("{} is empty", x.name)
         # Corners are aligned by the integer length, but for a scale the evaluator uses the unrounded product.
         aligned = settings["coordinate_transformation_mode"] == "align_corners" and not by_size
         wanted = int(size * number) if aligned else number
