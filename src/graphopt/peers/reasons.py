@@ -72,7 +72,6 @@ ONNXSIM: Mapping[str, str] = MappingProxyType(
         "defuse_matmul_integer_to_float": "it undoes quantization: other numbers are no optimization",
         "eliminate_reshape_around_elementwise": "it removes what fuse_matmul_add_bias_into_gemm_batched leaves",
         "explicit_auto_pad": _AUTO_PAD,
-        "fuse_attention": "the standard operator's kernel must be there and faster, which is not shown for CPU",
         "fuse_gqa": _DECODERS,
         "fuse_lp_normalization": "the runtime's LpNormalization gives 0 where the division by a zero norm gives NaN",
         "fuse_rope": "the standard operator's kernel must be there and faster, which is not shown for CPU",
@@ -83,7 +82,6 @@ ONNXSIM: Mapping[str, str] = MappingProxyType(
 
 ONNXRUNTIME: Mapping[str, str] = MappingProxyType(
     {
-        "AttentionFusion": "attention as exporters write it today is not recognized, not by ONNX Runtime either",
         "BiasDropoutFusion": _OTHER_EP,
         "BiasSoftmaxFusion": _OTHER_EP,
         "EmbedLayerNormFusion": "on CPU it is slower than the operators that it replaces",

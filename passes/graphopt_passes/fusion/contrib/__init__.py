@@ -10,6 +10,7 @@ PASSES = passes_of(
     ("normalization", "FuseBranchwiseRmsNorm", "ReplaceSkipLayerNormalization"),
     ("matmul", "FuseTransposeIntoMatmul", "FuseScaleIntoMatmul"),
     ("moved_scales", "FuseScaleIntoMovedMatmul"),
+    ("attention", "FuseSelfAttention"),
     ("activation", "FuseActivationIntoGemm", "FuseAddIntoConv", "FuseActivationIntoConv"),
     ("standard", "ReplaceContribQuantization"),
     ("signed_operators", "ConvertSignedOperators"),
