@@ -18,8 +18,9 @@ from graphopt_passes.fusion.contrib.operands import DOMAIN, ForRuntime
 
 _HEADS, _TURNED = "bcrc", "bccr"
 """The axes of operands: batches, heads, rows and the columns of a head, or with the last two swapped."""
-_REGISTER, _OF_MASKED = 16, 32
-"""Columns of a head that fill registers, and the fewest that pay where something is added to the scores."""
+_LANES, _UNUSED, _OF_MASKED = 16, 4, 32
+"""Columns computed at once, how many of these may be unused in the last ones of a head, and the fewest columns that pay
+where something is added to the scores."""
 _ROWS = 128
 """Rows from which several batches pay: the operator projects each head of each batch on its own."""
 
@@ -29,9 +30,9 @@ class FuseSelfAttention(ForRuntime):
 
     `Q`, `K` and `V` are columns of one product or of several, in any order that `Reshape`, `Transpose`, `Split` and
     `Gather` give them. The operator computes each head where the next step reads it, so that nothing is transposed.
-    With its projections, attention takes 0.72 to 0.99 of the time for heads of 16, 32 or 64 columns of one batch of 16
-    to 196 rows, a ViT 0.97, a CLIP 0.95; heads of 40 columns take 1.06 to 1.08, and 64 batches of 16 rows 0.89 to 1.10.
-    A symbolic batch is taken to be small.
+    With its projections, attention takes 0.69 to 1.00 of the time for heads of up to 16, 28, 32, 44, 48, 64, 80 or more
+    columns of one batch of 16 to 196 rows, a ViT 0.97, a CLIP 0.95; heads of 36 or 40 columns take 0.92 to 1.08, and 64
+    batches of 16 rows 0.89 to 1.10. A symbolic batch is taken to be small.
     """
 
     peers = {"onnxruntime": "AttentionFusion", "onnxsim": "fuse_attention"}
@@ -159,8 +160,9 @@ def _product(value: Value) -> LayerProduct:
 
 def _check_pays(m: Match, batch: Dim, rows: Dim) -> None:
     """Decline if the operator was measured to be slower than its parts."""
-    widths = [m.q.size(3), m.v.size(3)]
-    if any(width % _REGISTER or (m.mask and width < _OF_MASKED) for width in widths):
+    widths, unused = [m.q.size(3), m.v.size(3)], 0 if m.mask else _UNUSED
+    least = _OF_MASKED if m.mask else 0
+    if any(width < least or (width > _LANES and -width % _LANES > unused) for width in widths):
         raise Decline("heads of {} have {} and {} columns, for which the kernel is slower", m.q.name, *widths)
     if isinstance(batch, int) and batch > 1 and not (isinstance(rows, int) and rows >= _ROWS):
         raise Decline("{} has {} batches of {} rows, for which the kernel is slower", m.q.name, batch, rows)
