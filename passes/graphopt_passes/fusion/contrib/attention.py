@@ -147,6 +147,8 @@ class _Columns:
             raise Decline("{} is not columns of heads", self.nodes[-1].result.name)
         if self.source.x is not first.source.x:
             raise Decline("{} and {} are not computed of the same rows", self.source.x.name, first.source.x.name)
+        if not any(map(agree, self.lead, first.lead)):
+            raise Decline("rows of {} are divided into other batches", self.nodes[-1].result.name)
         if len(self.columns) != len(first.columns):
             raise Decline("{} has {} heads, not {}", self.nodes[-1].result.name, len(self.columns), len(first.columns))
 
@@ -161,7 +163,7 @@ def _product(value: Value) -> LayerProduct:
 def _check_pays(m: Match, batch: Dim, rows: Dim) -> None:
     """Decline if the operator was measured to be slower than its parts."""
     widths, unused = [m.q.size(3), m.v.size(3)], 0 if m.mask else _UNUSED
-    least = _OF_MASKED if m.mask else 0
+    least = _OF_MASKED if m.mask else 1
     if any(width < least or (width > _LANES and -width % _LANES > unused) for width in widths):
         raise Decline("heads of {} have {} and {} columns, for which the kernel is slower", m.q.name, *widths)
     if isinstance(batch, int) and batch > 1 and not (isinstance(rows, int) and rows >= _ROWS):
@@ -169,9 +171,11 @@ def _check_pays(m: Match, batch: Dim, rows: Dim) -> None:
 
 
 def _check_unused(parts: Sequence[Sequence[Node]], readers: Sequence[Node]) -> None:
-    """Decline if something besides the attention reads a step of its projections."""
+    """Decline if something besides the attention reads a step of its projections, or a loop would repeat them."""
     nodes = {node for part in parts for node in part}
     for node in nodes:
+        if node.graph is not readers[0].graph:
+            raise Decline("{} is computed in an outer graph", node.result.name)
         for result in node.results:
             if result.output_count or not nodes.union(readers).issuperset(result.users):
                 raise Decline("{} has other readers", result.name)
@@ -180,7 +184,7 @@ def _check_unused(parts: Sequence[Sequence[Node]], readers: Sequence[Node]) -> N
 def _input(x: Value, batch: Dim, rows: Dim, rw: Rewriter) -> Value:
     """The rows, divided into batches."""
     *lead, size = x.dims()
-    if 0 in (batch, rows):
+    if 0 in (batch, rows, size):
         raise Decline("{} is empty", x.name)
     if len(lead) == 2:
         return x
