@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import numpy as np
 import onnx
 import pytest
@@ -9,7 +11,12 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from graphopt import Options, PassManager
+from graphopt.rewrite import Decline
 from graphopt.system.machine import host
+from graphopt_passes.layout import nchwc
+from graphopt_passes.layout.emitter import Emitter
+from graphopt_passes.layout.form import Group
+from graphopt_passes.layout.nchwc import emit
 from tests.passes.layout_lanes import assert_lanes_do_not_matter, converted, poisoned
 from tests.passes.layout_models import (
     PASS,
@@ -100,6 +107,41 @@ def test_every_prefix_of_the_events_is_a_model(drawn: Drawn, limit: int) -> None
     result = convert(model, limit=limit)
     assert len(result.events) <= limit
     assert_close(expected, run(result.model, feeds))
+
+
+@settings(QUICK, max_examples=30)
+@given(graphs())
+def test_a_limit_changes_the_steps_but_not_the_model(drawn: Drawn) -> None:
+    model, feeds = drawn
+    at_once, by_steps = convert(model), convert(model, limit=1000)
+    assert len(at_once.events) == len(by_steps.events)
+    assert [node.op_type for node in at_once.model.graph.node] == [node.op_type for node in by_steps.model.graph.node]
+    for one, other in zip(run(at_once.model, feeds), run(by_steps.model, feeds), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@settings(QUICK, max_examples=60)
+@given(graphs(), st.integers(0, 5))
+def test_a_group_that_cannot_be_built_after_all_reads_nchw(drawn: Drawn, which: int) -> None:
+    expected, (model, feeds) = expected_of(drawn), drawn
+    numbers = count()
+
+    def declining(group: Group, emitter: Emitter) -> None:
+        if next(numbers) == which:
+            raise Decline("it is not built")
+        emit(group, emitter)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nchwc, "emit", declining)
+        result = convert(model)
+    assert_close(expected, run(result.model, feeds))
+    assert unread(result.model) <= unread(model)
+
+
+def unread(model: onnx.ModelProto) -> set[str]:
+    """Values of the main graph that nothing reads."""
+    read = {name for node in model.graph.node for name in node.input} | {out.name for out in model.graph.output}
+    return {name for node in model.graph.node for name in node.output} - read
 
 
 def test_time_grows_with_the_graph_only() -> None:

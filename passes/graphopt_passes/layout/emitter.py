@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphopt.ir import TensorType, Value
+from graphopt.ir import Node, TensorType, Value
 from graphopt.rewrite import Decline, Rewriter
 from graphopt_passes.layout import weights
 from graphopt_passes.layout.blocks import DOMAIN
@@ -38,8 +38,8 @@ Built = list[tuple[Value, Layout]] | Value
 class Emitter(Shared):
     """Writes the blocked operators of one graph.
 
-    Values are identified by those that the plan was made for. A replaced value lives on as the output of a
-    ReorderOutput, which is removed when its last reader is blocked too.
+    Values are identified by those that the plan was made for. A value that something reads in NCHW is replaced with the
+    output of a ReorderOutput. Where only blocked nodes read it, its node stays until the last of them is there.
     """
 
     def __init__(self, rw: Rewriter, block: int) -> None:
@@ -48,6 +48,7 @@ class Emitter(Shared):
         self._blocked: dict[Value, Blocked] = {}
         self._plain: dict[Value, Value] = {}
         self._entered: dict[Value, Blocked] = {}
+        self._doubled: dict[Node, dict[Value, Blocked]] = {}
         self.room = weights.Room()
 
     def begin(self) -> None:
@@ -55,10 +56,28 @@ class Emitter(Shared):
         super().begin()
         self._entered = {}
 
-    def commit(self, blocked: dict[Value, Blocked], plain: dict[Value, Value]) -> None:
-        """Keep the values made for a group: blocked ones, and the plain ones that replace the old ones."""
+    def replace(self, node: Node, blocked: dict[Value, Blocked], plain: list[Value], detail: str) -> None:
+        """Replace the outputs of a node with plain values; keep the values made for its group."""
+        olds = node.results
+        self.rw.replace(node, plain, detail=detail)
+        self._plain |= dict(zip(olds, plain, strict=False))
+        self._commit(blocked)
+
+    def add(self, node: Node, blocked: dict[Value, Blocked], detail: str) -> None:
+        """Add blocked values beside a node, which goes when its last reader is blocked."""
+        self.rw.add([each.value for each in blocked.values()], node, detail)
+        self._doubled[node] = blocked
+        self._commit(blocked)
+
+    def finish(self) -> None:
+        """Replace the nodes that are still read in NCHW, since a reader could not be blocked."""
+        for node, blocked in reversed(self._doubled.items()):
+            if not node.removed:
+                with self.rw.attempt(node):
+                    self.rw.replace(node, [self.leave(each.value, each.layout) for each in blocked.values()])
+
+    def _commit(self, blocked: dict[Value, Blocked]) -> None:
         self._blocked |= self._entered | blocked
-        self._plain |= plain
         self.keep()
 
     def op(self, op_type: str, *inputs: Any, **attrs: Any) -> Value:

@@ -155,6 +155,7 @@ class Group:
         residual: the value that a residual sum adds.
         activation: the activation that the convolution applies at the end.
         gain: microseconds that the blocked form saves, reorders not counted.
+        inside: whether only blocked nodes read these outputs, and as blocks.
     """
 
     form: Form
@@ -163,6 +164,7 @@ class Group:
     residual: Value | None = None
     activation: Activation | None = None
     gain: float = 0.0
+    inside: bool = False
 
     def __str__(self) -> str:
         parts = [self.form.title]

@@ -24,7 +24,7 @@ def mark(forms: Mapping[Node, Form]) -> None:
                 forms[node].fused = "activation"
 
 
-def grouped(forms: Mapping[Node, Form], prices: Mapping[Node, Price]) -> dict[Node, Group]:
+def grouped(forms: dict[Node, Form], prices: Mapping[Node, Price]) -> dict[Node, Group]:
     """The groups of nodes that are blocked, by the node at whose position each is built."""
     groups: dict[Node, Group] = {}
     taken: set[Node] = set()
@@ -51,7 +51,23 @@ def grouped(forms: Mapping[Node, Form], prices: Mapping[Node, Price]) -> dict[No
     for node, form in forms.items():
         if node not in taken:
             groups[node] = Group(form, node, form.lanes, gain=prices[node][0] - prices[node][1])
+    readers = forms | {form.companion: form for form in forms.values() if form.companion is not None}
+    for node, group in groups.items():
+        group.inside = all(_stays_inside(value, readers) for value in node.results)
     return groups
+
+
+def _stays_inside(value: Value, readers: Mapping[Node, Form]) -> bool:
+    """Whether something reads a value, and all readers are nodes that read it as blocks."""
+    if value.output_count or not value.users:
+        return False
+    for user in value.users:
+        form = readers.get(user)
+        if form is None or value not in form.operands:
+            return False
+        if (form.plain or form.by_plain) and value is form.operands[0]:
+            return False
+    return True
 
 
 def _sum_of(value: Value, forms: Mapping[Node, Form]) -> Node | None:

@@ -65,6 +65,7 @@ class ConvertLayoutNchwc(ForBlocks, GraphPass):
                 with rw.attempt(node):
                     emit(plan.groups[node], emitter)
                     converted = True
+        emitter.finish()
         if converted:
             rw.set_metadata(METADATA_KEY, str(target))
 
@@ -81,17 +82,17 @@ def emit(group: Group, emitter: Emitter) -> None:
     node = group.last
     emitter.begin()
     results = group.form.build(emitter, group)
-    blocked: list[Blocked] = []
     if isinstance(results, Value):
-        plain = [results]
+        emitter.replace(node, {}, [results], str(group))
+        return
+    for value, layout in results:
+        emitter.state_type(value, layout, group.form.sizes)
+    made = [Blocked(value, layout, group.lanes) for value, layout in results]
+    blocked = dict(zip(node.results, made, strict=False))
+    if group.inside and not emitter.rw.log.limited:
+        emitter.add(node, blocked, str(group))
     else:
-        for value, layout in results:
-            emitter.state_type(value, layout, group.form.sizes)
-        plain = [emitter.leave(value, layout) for value, layout in results]
-        blocked = [Blocked(value, layout, group.lanes) for value, layout in results]
-    emitter.rw.replace(node, plain, detail=str(group))
-    olds = node.results
-    emitter.commit(dict(zip(olds, blocked, strict=False)), dict(zip(olds, plain, strict=False)))
+        emitter.replace(node, blocked, [emitter.leave(value, layout) for value, layout in results], str(group))
 
 
 def would_block(graph: Graph, rw: Rewriter) -> bool:

@@ -214,6 +214,11 @@ class LogView:
         """Whether the limit is reached."""
         return self._log.full
 
+    @property
+    def limited(self) -> bool:
+        """Whether there is a limit, so that the model must be whole after every event."""
+        return self._log.limit is not None
+
     def show(self, rule: str, rows: Iterable[tuple[str, ...]]) -> None:
         """Add findings of a pass; they are kept if reasons are collected.
 

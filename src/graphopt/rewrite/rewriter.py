@@ -103,6 +103,22 @@ class Rewriter(Building):
         self._commit(swaps, replaced, at, fresh, detail)
         return FIRED
 
+    def add(self, values: Sequence[Value], before: Node, detail: str = "") -> Fired:
+        """Insert the pending nodes that compute some values before a node, for readers that will follow.
+
+        A pass that ends while nothing reads them leaves unused nodes behind.
+
+        Raises:
+            Decline: that would not be legal; nothing changed.
+        """
+        fresh = self._needed(values)
+        self._check_new(values, before, fresh)
+        size = self._admit({}, fresh, before)
+        self._look_again(fresh)
+        self._drop_pending()
+        self._emit([], [NodeNote.of(node) for node in fresh], size, detail)
+        return FIRED
+
     def _check(
         self, swaps: list[tuple[Value, Value]], replaced: Collection[Node], at: Node, fresh: dict[Node, None]
     ) -> None:
