@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import onnx
 import pytest
 
 from graphopt import optimize
 from graphopt.manager import PassManager
+from graphopt.system.extras import release_of
 from graphopt.verify import assert_equivalent
-from graphopt_passes.fusion.contrib import normalization
+from graphopt_passes.fusion.contrib import normalization, operands
 
 QUANTIZED = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -89,6 +93,43 @@ def test_runtime_without_the_kernel_keeps_what_is_written_out(monkeypatch: pytes
     result = PassManager(passes="fuse_branchwise_rms_norm", explain=True).run(onnx.parser.parse_model(NORMALIZED))
     assert not result.changed
     assert [miss.reason for miss in result.near_misses] == ["this ONNX Runtime has no BranchwiseRMSNorm"]
+
+
+@pytest.mark.parametrize("op_type", operands._SINCE)
+def test_a_release_has_the_kernels_that_it_is_known_to_have(op_type: str) -> None:
+    assert operands.in_runtime(op_type) == bool(operands.kernel_versions(op_type, operands.DOMAIN))
+
+
+def test_a_known_release_of_the_runtime_is_not_imported() -> None:
+    if release_of("onnxruntime") < operands._SINCE["BranchwiseRMSNorm"]:
+        pytest.skip("an older release is asked")
+    script = (
+        "import onnx, sys; from graphopt import optimize; r = optimize(onnx.parser.parse_model(sys.argv[1]), 'all')"
+    )
+    tell = "print('onnxruntime' in sys.modules, [node.op_type for node in r.graph.node])"
+    command = [sys.executable, "-c", f"{script}; {tell}", NORMALIZED]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() in ("False ['BranchwiseRMSNorm']", "False ['RMSNormalization']")
+
+
+@pytest.mark.parametrize(
+    ("text", "release"),
+    [
+        ('"""Runs models."""\n__version__ = "1.31.0"\n', (1, 31)),
+        ("__version__ = '2.0.11'\n", (2, 0)),
+        ('__version__ = "1.31.0.dev20260101"\n', (0, 0)),
+        ('__version__ = "1.31.0+cpu"\n', (0, 0)),
+        ("from .versions import __version__\n", (0, 0)),
+        (None, (0, 0)),
+    ],
+)
+def test_a_release_is_read_without_an_import(
+    text: str | None, release: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    if text is not None:
+        (tmp_path / "a_runtime.py").write_text(text + "raise ImportError\n")
+    assert release_of("a_runtime") == release
 
 
 def test_result_runs_under_the_optimizer_too() -> None:

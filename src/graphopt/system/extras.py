@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from graphopt.errors import UsageError
@@ -35,6 +37,19 @@ def version_of(package: str) -> str | None:
     except metadata.PackageNotFoundError:
         names = metadata.packages_distributions().get(package, []) if importlib.util.find_spec(package) else []
         return metadata.version(names[0]) if names else None
+
+
+def release_of(package: str) -> tuple[int, int]:
+    """The installed release of a package, as its first module states it, or (0, 0) if it states none.
+
+    That file is read and not run: the runtime takes as long to import as several passes, and the standard library's
+    reader of metadata hardly less. Versions with a suffix, as builds between two releases have, are no release.
+    """
+    spec = importlib.util.find_spec(package)
+    path = Path(spec.origin or "") if spec is not None else Path()
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""  # it may be in an archive
+    found = re.search(r"""^__version__ = ["'](\d+)\.(\d+)\.\d+["']$""", text, re.MULTILINE)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def require(module: str) -> Any:

@@ -10,6 +10,7 @@ from onnx import TensorProto
 
 from graphopt.analysis.nodes import dtype_of_output
 from graphopt.rewrite import Decline, Dim, Level, Numerics, OpRule, PatternRule, Value
+from graphopt.system.extras import release_of
 
 DOMAIN = "com.microsoft"
 NEWEST, NEWEST_OF_BYTES = 28, 27
@@ -56,12 +57,19 @@ def may_sum_nothing(sizes: Iterable[Dim | None], result: Value | None) -> bool:
     return not any(size > 0 if isinstance(size, int) else size is not None and size in own for size in sizes)
 
 
+_SINCE, _NEVER = {"BranchwiseRMSNorm": (1, 31)}, (1 << 31, 0)
+"""Releases of ONNX Runtime that are known to have an operator's kernel; others are asked, for which they are imported.
+"""
+
+
 @lru_cache
 def in_runtime(op_type: str) -> bool:
     """Whether the installed ONNX Runtime has a CPU kernel for a contrib operator that old ones lack.
 
     If none is installed the answer is no, since the oldest may run the result.
     """
+    if release_of("onnxruntime") >= _SINCE.get(op_type, _NEVER):
+        return True
     with suppress(ImportError):
         return bool(kernel_versions(op_type, DOMAIN))
     return False
