@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import NamedTuple
 
 from graphopt.ir import Node, Value
 from graphopt.ir.types import element_bits, element_count
 from graphopt.operators.transpose import keeps_order
-from graphopt.records import dataclass
 from graphopt_passes.fusion.transposes.region import Region, is_absorbed
 from graphopt_passes.layout.mincut import MinimumCut, price_change
 
@@ -32,9 +33,10 @@ _PIECE = 40.0
 """The cost of each row of each operand when the axis of a `Concat` becomes the last one: 2.5 ns."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Tensor:
+class _Tensor(NamedTuple):
     """One tensor: values that are permutations of each other.
+
+    Operators of the region, and the two sides, are given as things of a `MinimumCut`.
 
     Attributes:
         made: its producer: an operator of the region, or the side on which it is available.
@@ -43,28 +45,49 @@ class _Tensor:
         fusing: readers that fuse into the convolution that produces it, if they work on its side.
     """
 
-    made: Node | int
-    read: tuple[Node | int, ...]
+    made: int
+    read: tuple[int, ...]
     price: float
-    fusing: tuple[Node, ...] = ()
+    fusing: tuple[int, ...]
 
 
 def choose(region: Region) -> tuple[set[Node], float]:
     """The operators that should work on the other side, and the cost that saves, in bytes."""
     if not region.home:
         return set(), 0.0
-    cut, tensors = MinimumCut(), list(_tensors(region))
     ends: dict[Node | int, int] = {0: MinimumCut.SINK, 1: MinimumCut.SOURCE}
-    ends |= {node: cut.thing() for node in region.home}
-    for node, side in region.home.items():
-        _keep(cut, ends[node], side, _change(node, region))
-    for tensor in tensors:
-        for node in tensor.fusing:
-            _keep(cut, ends[node], int(tensor.made == 1), tensor.price)
-        price_change(cut, ends, tensor.price, ends[tensor.made], tensor.read, wanted=False)
-    source = cut.solve()
+    ends |= {node: thing for thing, node in enumerate(region.home, len(ends))}
+    tensors = tuple(_tensors(region, ends))
+    home = tuple([(side, _change(node, region)) for node, side in region.home.items()])
+    divide = _divided if len(home) <= _FEW else _divided.__wrapped__
+    source, cost = divide(home, tensors)
     changed = {node for node, side in region.home.items() if side != int(ends[node] in source)}
-    return changed, sum(_cost(tensor, region.home) for tensor in tensors) - cut.cost
+    sides = {ends[0]: 0, ends[1]: 1, **{ends[node]: side for node, side in region.home.items()}}
+    return changed, sum(_cost(tensor, sides) for tensor in tensors) - cost
+
+
+_FEW = 64
+"""Regions of up to this many operators are divided once for all that are alike, as those in the layers of a network."""
+
+
+@lru_cache(maxsize=64)
+def _divided(home: tuple[tuple[int, float], ...], tensors: tuple[_Tensor, ...]) -> tuple[frozenset[int], float]:
+    """The operators that had better work on side 1, as things of a cut, and its cost.
+
+    Args:
+        home: for each operator the side that it works on at present, and the cost of changing it.
+        tensors: the tensors.
+    """
+    cut = MinimumCut()
+    things = [cut.SOURCE, cut.SINK, *[cut.thing() for _ in home]]
+    place = dict(enumerate(things))
+    for thing, (side, change) in zip(things[2:], home, strict=True):
+        _keep(cut, thing, side, change)
+    for tensor in tensors:
+        for thing in tensor.fusing:
+            _keep(cut, thing, int(tensor.made == cut.SOURCE), tensor.price)
+        price_change(cut, place, tensor.price, tensor.made, tensor.read, wanted=False)
+    return frozenset(cut.solve()), cut.cost
 
 
 def _keep(cut: MinimumCut, thing: int, side: int, amount: float) -> None:
@@ -87,13 +110,14 @@ def _change(node: Node, region: Region) -> float:
     return _CHANGE + _PIECE * rows * len(node.inputs)
 
 
-def _cost(tensor: _Tensor, sides: Mapping[Node, int]) -> float:
+def _cost(tensor: _Tensor, sides: Mapping[int, int]) -> float:
     """The cost of a tensor for given sides: its transpose, and readers that do not fuse into its convolution."""
-    made, *read = (end if isinstance(end, int) else sides[end] for end in (tensor.made, *tensor.read))
-    return tensor.price * (any(side != made for side in read) + sum(sides[node] != made for node in tensor.fusing))
+    made = sides[tensor.made]
+    apart = any(sides[each] != made for each in tensor.read)
+    return tensor.price * (apart + sum(sides[each] != made for each in tensor.fusing))
 
 
-def _tensors(region: Region) -> Iterator[_Tensor]:
+def _tensors(region: Region, ends: Mapping[Node | int, int]) -> Iterator[_Tensor]:
     """The values of a region, grouped into tensors."""
     seen: set[Value] = set()
     for value in region.forms:
@@ -109,10 +133,10 @@ def _tensors(region: Region) -> Iterator[_Tensor]:
                 if other is not None and other not in seen:
                     seen.add(other)
                     family.append(other)
-        yield _tensor(region, family)
+        yield _tensor(region, family, ends)
 
 
-def _tensor(region: Region, family: list[Value]) -> _Tensor:
+def _tensor(region: Region, family: list[Value], ends: Mapping[Node | int, int]) -> _Tensor:
     made: Node | int = 0
     maker: Node | None = None
     read: dict[Node | int, None] = {}
@@ -131,7 +155,8 @@ def _tensor(region: Region, family: list[Value]) -> _Tensor:
     fusing: list[Node] = []
     if maker is not None and maker.op in ("Conv", "ConvTranspose") and isinstance(made, int) and len(read) == 1:
         fusing = [node for node in read if isinstance(node, Node) and _goes_into_conv(node, family)]
-    return _Tensor(made, tuple(read), _price(family[0], region), tuple(fusing))
+    told, behind = (tuple([ends[each] for each in some]) for some in (read, fusing))
+    return _Tensor(ends[made], told, _price(family[0], region), behind)
 
 
 def _goes_into_conv(node: Node, family: list[Value]) -> bool:
