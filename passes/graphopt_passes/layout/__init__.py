@@ -12,6 +12,7 @@ PASSES = passes_of(
     ("volumes", "ConvertConv3dTo2d"),
     ("feed_forward", "ConvertFeedForwardToConv"),
     ("pixel_products", "ConvertPixelProductToConv"),
+    ("neighbours", "ConvertFewOutputsToNeighbours"),
     ("heads", "ConvertGemmToConv"),
     ("axes", "ConvertLayerNormalizationAxis", "ConvertSoftmaxAxis"),
     ("nchwc", "ConvertLayoutNchwc"),
