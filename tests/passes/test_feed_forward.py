@@ -28,7 +28,8 @@ def network(width: int, rows: int, act: str = "Gelu", wide: int = 4) -> onnx.Mod
     ("width", "rows", "target", "hits"),
     [
         (256, 64, "avx512-zen5", 2), (256, 64, "avx512", 0), (384, 64, "avx512", 2), (384, 200, "avx512", 0),
-        (384, 1000, "avx512-zen5", 2), (384, 1100, "avx512-zen5", 0), (192, 64, "avx512-zen5", 0), (384, 64, "avx2", 0),
+        (384, 1000, "avx512-zen5", 2), (384, 1100, "avx512-zen5", 2), (192, 64, "avx512-zen5", 0), (384, 64, "avx2", 0),
+        (96, 3136, "avx512-zen5", 2), (96, 1600, "avx512-zen5", 0), (96, 3136, "avx512-zen4", 0),
     ],
 )  # fmt: skip
 def test_it_is_done_where_it_gains(width: int, rows: int, target: str, hits: int) -> None:
