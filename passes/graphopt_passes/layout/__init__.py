@@ -18,4 +18,5 @@ PASSES = passes_of(
     ("nchwc", "ConvertLayoutNchwc"),
     ("nhwc", "ConvertLayoutNhwc"),
     ("tokens", "ConvertTokensToImage", "EliminateNopReorder"),
+    ("edges", "ConvertConvPadsToPad"),
 )  # fmt: skip
