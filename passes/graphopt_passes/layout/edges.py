@@ -7,12 +7,15 @@ from onnx import TensorProto
 from graphopt.operators import Pad
 from graphopt.operators.window import KernelAxis
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter
-from graphopt.system.machine import BLOCKS
+from graphopt.system.machine import BLOCKS, Target
 from graphopt_passes.algorithm import work
 from graphopt_passes.layout import timing
 from graphopt_passes.layout.blocks import DOMAIN, ForBlocks
 
-_WIDTH = 5
+MEASURED = ("avx512",)
+"""The targets whose kernels were measured."""
+
+WIDTH = 5
 """The least width of a kernel that gains: what lies beyond the edge is left out, and more of it in narrower ones."""
 
 _LONGER = 0.5
@@ -40,7 +43,7 @@ class ConvertConvPadsToPad(ForBlocks, OpRule):
         x, block = node.operand(0), rw.target.block
         _, across = KernelAxis.of(node)
         alone = _alone(across)
-        if across.cells < _WIDTH or not alone:
+        if across.cells < WIDTH or not alone:
             raise Decline
         batch, channels, height, width = x.dims()[0], x.size(1), x.size(2), across.size
         if x.dtype != TensorProto.FLOAT or block not in BLOCKS or channels % block:
@@ -65,13 +68,18 @@ def _alone(axis: KernelAxis) -> int:
     return sum(start < 0 or start + span >= axis.size for start in starts)
 
 
+def time_to_pad(elements: float, target: Target) -> float:
+    """Microseconds of a `Pad` and what belongs to it."""
+    return work.price({"kernel": 3, "element": elements}, work.rates_of(target))
+
+
 def _weigh(node: Node, across: KernelAxis, alone: int, rw: Rewriter) -> None:
     """Decline unless the positions that are computed alone cost more than a `Pad`."""
     x, result, group = node.operand(0), node.result, int(node.attr("group", 1))
     channels, outputs, target = x.size(1), result.size(1), rw.target
     if group == channels:
         raise Decline("a depthwise convolution computes each position alone")
-    if target.name != "avx512":
+    if target.name not in MEASURED:
         raise Decline("nothing is known of the kernels of {}", target.name)
     images = batch if isinstance(batch := x.dims()[0], int) else 1
     size = result.size(2), result.size(3)
@@ -80,7 +88,6 @@ def _weigh(node: Node, across: KernelAxis, alone: int, rw: Rewriter) -> None:
         channels, outputs, cells, size, target, batch=images, stride=across.stride, group=group
     )
     elements = images * channels * x.size(2) * (across.size + across.before + across.after)
-    padded = work.price({"kernel": 3, "element": elements}, work.rates_of(target))
-    gain = time * _LONGER * alone / max(size[1], 1) - padded
+    gain = time * _LONGER * alone / max(size[1], 1) - time_to_pad(elements, target)
     if gain < _LEAST * time:
         raise Decline("{} positions of a row that are computed alone cost less than a Pad", alone)

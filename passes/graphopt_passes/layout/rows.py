@@ -12,7 +12,7 @@ from graphopt.analysis.pool_sizes import is_dilated_beyond_padding
 from graphopt.operators import Pad, Reduction
 from graphopt.rewrite import Decline, Graph, GraphPass, Node, Rewriter, Value
 from graphopt.system.machine import BLOCKS
-from graphopt_passes.layout import timing
+from graphopt_passes.layout import edges, timing
 from graphopt_passes.layout.activations import ELEMENTWISE
 from graphopt_passes.layout.blocks import ForBlocks
 from graphopt_passes.layout.known import check_broadcasts, is_number
@@ -90,8 +90,8 @@ def _gain(node: Node, target: Any) -> float:
     """Microseconds that blocks save for one convolution, less the reorders of its result and of an outside operand.
 
     Kernels may be long and the axis short. A position whose window reaches into the padding is computed alone, which
-    takes twice the time, and all weights are read again for every few positions. Kernels of one tap have no padding and
-    prefetch their weights; depthwise ones compute each position alone, and have few weights.
+    takes twice the time unless a `Pad` pays, and all weights are read again for every few positions. Kernels of one tap
+    have no padding and prefetch their weights; depthwise ones compute each position alone, and have few weights.
     """
     (outputs, inputs, kernel), group = node.operand(1).sizes(), int(node.attr("group", 1))
     rates = timing.rates_of(target)
@@ -102,7 +102,11 @@ def _gain(node: Node, target: Any) -> float:
         inputs * group, outputs, (1, kernel), (1, positions), target, batch=images, group=group
     )
     if inputs > 1 and kernel > 1:
-        blocked *= 1 + min(_padding(node) / positions, 1)
+        beyond = _padding(node)
+        alone = blocked * min(beyond / positions, 1)
+        if kernel >= edges.WIDTH and target.name in edges.MEASURED:
+            alone = min(alone, edges.time_to_pad(inputs * group * images * (positions + beyond), target))
+        blocked += alone
         blocked += 4 * outputs * inputs * kernel * (_READ / rates.weight - 1 / rates.stream)
     maker, reads_rows, channels = node.operand(0).producer, group == 1 and inputs < target.block, inputs * group
     more = 0 if reads_rows or channels % _FOURS == 0 else rates.error
