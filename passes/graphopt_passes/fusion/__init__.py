@@ -60,6 +60,7 @@ PASSES = passes_of(
     ("means", "FuseReduceMean"),
     ("selected", "FuseSelectionIntoWhere"),
     ("squeezed", "MoveSqueezeBehindActivation"),
+    ("pooled", "MoveActivationBehindMaxPool"),
     ("rectifiers", "FuseMaxIntoRelu", "FuseLeakyRelu", "FusePrelu", "FuseHardSigmoid", "FuseSoftsign",
      "ReplacePreluWithLeakyRelu"),
     ("einsum", "ReplaceEinsumWithMatmul"),
