@@ -6,7 +6,7 @@ from math import prod
 
 from graphopt.match import Match, OpBuilder, Pattern, Var
 from graphopt.operators.pool import Pool
-from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
+from graphopt.rewrite import Decline, Level, Numerics, PatternRule, Rewriter, Value
 
 _RISING = {"Elu": 1.0, "HardSigmoid": 0.2, "LeakyRelu": 0.01, "Sigmoid": 0.0, "Tanh": 0.0}
 """Activations that grow with their operand where `alpha` is not negative, and the `alpha` of those that state none.
@@ -18,10 +18,11 @@ Not `Relu` and `Clip`, which cost nothing or little in the convolution that they
 class MoveActivationBehindMaxPool(PatternRule):
     """Move an activation that grows with its operand behind a `MaxPool` with strides, where fewer elements are left.
 
-    As in YOLO's smaller networks. A window of NaN, or of minus infinity, has the lowest number as its maximum, of which
-    the activation is now computed.
+    As in YOLO's smaller networks, on ONNX Runtime: others compute the activation with the convolution before it. A
+    window of NaN, or of minus infinity, has the lowest number as its maximum, of which the activation is now computed.
     """
 
+    level = Level.EXTENDED
     numerics = Numerics.ROUNDING
     finite = True
     opsets = "7-"
