@@ -132,7 +132,7 @@ class OfBytes(Weighed, OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         convolution = ByteConvolution.of(node, self.ranks)
         if not rw.target.is_x86:
-            raise Decline("other machines have other kernels")
+            raise Decline("the target is not x86, for which the kernels were measured")
         convolution.check_sums(convolution.weight, convolution.group, rw)
         return rw.replace(node, [self.write(convolution, rw)])
 

@@ -28,7 +28,7 @@ class ConvertByteProductToConvolution(Weighed, OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         if not rw.target.is_x86:
-            raise Decline("other machines have other kernels")
+            raise Decline("the target is not x86, for which the kernels were measured")
         x, matrix = node.operand(0), node.operand(3)
         tensor = matrix.constant_tensor
         if tensor is None or len(tensor.dims) != 2 or 0 in tensor.dims:
@@ -78,7 +78,7 @@ def _check_zeros(node: Node, zero: int) -> None:
         raise Decline("rows or results of {} have scales of their own", node.op)
     points = node.operand(5).array()
     if points.size == 0 or np.any(points != points.flat[0]):
-        raise Decline("{} has several zero points", node.operand(3).name)
+        raise Decline("{} does not hold a single zero point", node.operand(3).name)
     if node.operand(zero).dtype != TensorProto.UINT8:
         raise Decline("{} is no unsigned bytes", node.result.name)
 

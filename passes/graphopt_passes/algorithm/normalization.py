@@ -63,7 +63,7 @@ class ConvertGroupNormalizationToInstance(Weighed, OpRule):
         x = node.operand(0)
         dims, groups, epsilon = x.dims(), int(node.attr("num_groups")), node.attr("epsilon", 1e-5)
         if x.dtype != TensorProto.FLOAT or len(dims) < 3:
-            raise Decline("{} is no image of float32, for which the kernels were measured", x.name)
+            raise Decline("{} is not a float32 image, for which the kernels were measured", x.name)
         if node.attr("stash_type", TensorProto.FLOAT) != TensorProto.FLOAT:
             raise Decline("{} is normalized in another element type", x.name)
         channels, size = x.size(1), size_of(x)
@@ -100,7 +100,7 @@ class ConvertLrnToPool(Weighed, OpRule):
         window, alpha = int(node.attr("size")), float(node.attr("alpha", 1e-4))
         beta, bias = float(node.attr("beta", 0.75)), float(node.attr("bias", 1.0))
         if x.dtype != TensorProto.FLOAT or len(dims) < 3:
-            raise Decline("{} is no image of float32, for which the kernels were measured", x.name)
+            raise Decline("{} is not a float32 image, for which the kernels were measured", x.name)
         if beta not in _ROOTS or not 0 < alpha < np.inf or not 0 < bias < np.inf:
             raise Decline("a power of {} with alpha {} and bias {} has no such form", beta, alpha, bias)
         if window % 2 == 0:

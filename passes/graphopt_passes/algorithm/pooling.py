@@ -28,7 +28,7 @@ class ConvertAveragePoolToConv(Weighed, OpRule):
         view = Pool.of(node)
         x, dims = view.x, view.x.dims()
         if x.dtype != TensorProto.FLOAT or len(dims) != 4:
-            raise Decline("{} is no image of float32, for which the kernels were measured", x.name)
+            raise Decline("{} is not a float32 image, for which the kernels were measured", x.name)
         if view.ceil or view.same:
             raise Decline("the last window of {} may end behind the padding", node.result.name)
         view.check_fits()
@@ -76,7 +76,7 @@ class PoolToReduction(Weighed, OpRule):
         view = None if node.op.startswith("Global") else Pool.of(node)
         rank = len(x.dims())
         if x.dtype != TensorProto.FLOAT or rank < 3 or (view is not None and rank != 2 + len(view.kernel)):
-            raise Decline("{} is no image of float32, for which the kernels were measured", x.name)
+            raise Decline("{} is not a float32 image, for which the kernels were measured", x.name)
         if view is not None:
             _check_whole(view, node.result)
         reduction = "ReduceMax" if "Max" in node.op else "ReduceMean"

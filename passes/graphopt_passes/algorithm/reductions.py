@@ -118,7 +118,7 @@ class _Spelled(Weighed, OpRule):
         x = view.x
         size = floats(x)
         if not view.axes:
-            raise Decline("{} reduces nothing", node.op)
+            raise Decline("{} reduces no axis", node.op)
         then = {"kernel": 2 + self.passes, "element": self.passes * size, "reduce": max(self.passes, 1) * size}
         self.weigh(rw, {"kernel": 1, self.kind: size}, then)
         return rw.replace(node, [self.write(view, rw)])

@@ -106,7 +106,7 @@ class Space:
 
 def _of_pointwise(node: Node, at: Place, channels: int) -> list[Place]:
     if node.op in _BROADCASTING and not node.graph.broadcasts(node.op):
-        raise Decline("the operands of {} are not broadcast freely at this opset", node.op)
+        raise Decline("{} does not broadcast both operands at this opset", node.op)
     joined = [value for value in node.operands if not value.is_const]
     for value in node.operands:
         if value.is_const:

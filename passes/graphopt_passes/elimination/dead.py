@@ -32,7 +32,7 @@ class EliminateDeadend(GraphPass):
             else:
                 with rw.attempt(node):
                     if not is_removable(node):
-                        raise Decline("{} may do more than compute its outputs", node.op)
+                        raise Decline("{} may have side effects", node.op)
                     if not graph.outputs:
                         raise Decline("the graph has no outputs to tell what it is for")
                     rw.erase(node)

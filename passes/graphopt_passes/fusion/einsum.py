@@ -47,7 +47,7 @@ def _summed(view: Einsum) -> str:
     is_product = len(inner) == 1 and len({*view.out, inner}) == len(batch) + 3
     left, right = (batch + row + inner, batch + inner + row), (batch + inner + column, batch + column + inner)
     if not is_product or view.first not in left or view.second not in right:
-        raise Decline("{},{}->{} is no matrix product", view.first, view.second, view.out)
+        raise Decline("{},{}->{} is not a matrix product", view.first, view.second, view.out)
     return inner
 
 
@@ -59,4 +59,4 @@ def _check_sizes(view: Einsum, inner: str) -> None:
     view.check_ranks()
     sizes = a.dims()[view.first.index(inner)], b.dims()[view.second.index(inner)]
     if not agree(*sizes):
-        raise Decline("the sizes {} and {} of {} are not known to be equal", *sizes, inner)
+        raise Decline("the sizes {} and {} of index {} are not known to be equal", *sizes, inner)

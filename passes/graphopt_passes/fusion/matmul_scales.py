@@ -62,7 +62,7 @@ def _scaled(array: np.ndarray, row: np.ndarray | float, name: str) -> np.ndarray
     before, after = np.abs(array), np.abs(wide)
     small = ((after < smallest) & (before >= smallest)) | (gone & (before > 0))
     if bool((small & (np.asarray(row) != 0)).any()):
-        raise Decline("the new {} leave the range of their element type", name)
+        raise Decline("the new {} overflow or underflow in their element type", name)
     return wide
 
 

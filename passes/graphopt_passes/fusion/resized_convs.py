@@ -71,7 +71,7 @@ class MoveConvBeforeResize(Weighed, OpRule):
         x, weight = node.operand(0), node.operand(1)
         joined = x.source("Concat", "Resize", reader=node)
         if node.result.dtype != TensorProto.FLOAT or len(x.dims()) != 4:
-            raise Decline("{} is no image of float32, for which the kernels were measured", x.name)
+            raise Decline("{} is not a float32 image, for which the kernels were measured", x.name)
         array = weight.array()
         if array.shape[2:] != (1, 1) or node.attr("group", 1) != 1:
             raise Decline("{} does not multiply single pixels, or in groups", node.result.name)

@@ -80,7 +80,7 @@ class ConvertSoftmaxAxis(ForBlocks, OpRule):
         if all(dim == 1 for dim in dims[axis + 1 :]):
             raise Decline("the values of {} lie one after the other", x.name)
         if all(isinstance(dim, int) for dim in dims) and prod(x.sizes()) < _SMALLEST:
-            raise Decline("{} is small", x.name)
+            raise Decline("{} is small: already fast", x.name)
         check_stands_alone(node)
         length = dims[axis]
         if node.op == "Softmax" and isinstance(length, int) and length < _FEW:

@@ -83,7 +83,7 @@ class ConvertGemmToConv(ForBlocks, OpRule):
             raise Decline("{} may have more than one row", x.name)
         is_pixel = _image(x) is not None or _mean(x, node) is not None
         if tensor.numel < _SMALLEST[is_pixel] or min(tensor.dims) < 4:
-            raise Decline("{} is small", weight.name)
+            raise Decline("{} is small: already fast", weight.name)
         weight.check_one_use()
         if node.op != "MatMul" and (node.attr("transA", 0) or node.attr("alpha", 1.0) != 1):
             raise Decline("the product is scaled or its row transposed")

@@ -113,7 +113,7 @@ def _check_readers(value: Value) -> None:
     if others or not value.users:
         raise Decline("{} is read by {}", value.name, (*others, "nothing")[0])
     if value.output_count:
-        raise Decline("{} is a result of the graph", value.name)
+        raise Decline("{} is a graph output", value.name)
 
 
 def _is_for_integers(user: Node, value: Value) -> bool:
@@ -166,7 +166,7 @@ def _floats(node: Node) -> np.ndarray:
     length, parts = array.shape[axis], list(array.shape)
     parts[axis] = -(-length // size) if size else length
     if scales.shape != tuple(parts if size else (length,)) or zeros.shape != scales.shape:
-        raise Decline("scale and zero point of {} are not alike", stored.name)
+        raise Decline("the scale and zero point of {} have different shapes", stored.name)
     if size:
         wide = [np.repeat(each, size, axis=axis).take(range(length), axis) for each in (scales, zeros)]
     else:

@@ -67,7 +67,7 @@ class Einsum:
         sizes = dict(zip(self.first, self.a.dims(), strict=True))
         for letter, size in zip(self.second, self.b.dims(), strict=True):
             if letter in sizes and (size is None or sizes[letter] != size):
-                raise Decline("the sizes {} and {} of {} are not known to be equal", sizes[letter], size, letter)
+                raise Decline("the sizes {} and {} of index {} are not known to be equal", sizes[letter], size, letter)
             sizes[letter] = size
         return sizes
 
@@ -88,6 +88,6 @@ class Einsum:
         if sorted(a) != sorted(batch + inner + rows) or sorted(b) != sorted(batch + inner + columns):
             raise Decline("{},{}->{} sums over a letter of one operand, or has a letter twice", a, b, out)
         if not inner or sorted(out) != sorted(batch + rows + columns):
-            raise Decline("{},{}->{} is no matrix product", a, b, out)
+            raise Decline("{},{}->{} is not a matrix product", a, b, out)
         lines = tuple(rows) if rows and not batch else (rows,)
         return (*batch, *lines, inner), (*batch, inner, columns), (*batch, *lines, columns)

@@ -32,7 +32,7 @@ def narrowed(array: np.ndarray, dtype: np.dtype[Any], name: str) -> np.ndarray:
             if total and np.isfinite(total):
                 return result  # a finite sum implies finite numbers
     if not np.isfinite(result).all() or (array.any() and not result.any()):
-        raise Decline("the new {} leave the range of their element type", name)
+        raise Decline("the new {} overflow or underflow in their element type", name)
     return result
 
 
@@ -45,7 +45,7 @@ def narrowed_factors(array: np.ndarray, dtype: np.dtype[Any], name: str) -> np.n
     result = narrowed(array, dtype, name)
     share = 2.0**-13 if dtype.itemsize > 2 else 2.0**-7
     if (np.abs(result.astype(np.float64) - array) > share * np.abs(array)).any():
-        raise Decline("the new {} leave the range of their element type", name)
+        raise Decline("the new {} overflow or underflow in their element type", name)
     return result
 
 

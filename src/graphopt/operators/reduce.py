@@ -115,6 +115,6 @@ class Reduction:
             position: Value = to.op(self.op, self.x, axis=self.axes[0], keepdims=keepdims, **dict(self.others))
             return position
         if not self.axes:
-            raise Decline("{} reduces nothing", self.op)
+            raise Decline("{} reduces no axis", self.op)
         axes = None if len(self.axes) == self.x.rank else self.axes
         return to.op(self.op, self.x, axes=axes, keepdims=keepdims)

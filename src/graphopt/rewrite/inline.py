@@ -170,7 +170,7 @@ def check_effects(node: Node, source: Graph) -> None:
             stack.extend(v.producer for v in reads(producer))
     lost = next((inner for inner in source if inner not in needed and not is_removable(inner)), None)
     if lost is not None:
-        raise Decline("{} may do more than compute its outputs", lost.op)
+        raise Decline("{} may have side effects", lost.op)
 
 
 def _check_copy(source: Graph, foreign: bool) -> None:

@@ -38,7 +38,7 @@ class FoldDequantizedParameters(OnIntegers):
         if others:
             raise Decline("{} is read by {} too", result.name, others[0])
         if result.output_count:
-            raise Decline("{} is a result of the graph", result.name)
+            raise Decline("{} is a graph output", result.name)
         integers = dequantized(result)
         tensor = integers.value.constant_tensor
         if tensor is None or 4 * int(np.prod(tensor.dims)) > _LARGEST:

@@ -111,7 +111,7 @@ class FuseQdqIntoSplit(OnIntegers):
                 continue
             pairs += [(reader, [_quantized_part(reader, old, new, whole, rw)]) for reader in old.users]
             if old.output_count:
-                raise Decline("{} is a result of the graph", old.name)
+                raise Decline("{} is a graph output", old.name)
         if not pairs:
             raise Decline
         return rw.replace_all(pairs, anchor=node)

@@ -103,7 +103,7 @@ def quantization(node: Node, value: Value, dtype: int | None) -> Quantized:
         raise Decline("the element type of {} is not known, or no integer of 8, 16 or 32 bits", value.name)
     zeros = node.array(2, np.zeros(scales.shape, stored))
     if zeros.size != scales.size or not scales.size or max(scales.ndim, zeros.ndim) > 1:
-        raise Decline("scale and zero point of {} are not alike", value.name)
+        raise Decline("the scale and zero point of {} have different shapes", value.name)
     if not are_ordinary(np.abs(scales)):
         raise Decline("a scale of {} is zero, not finite, too small or too large", value.name)
     found = Quantized(value, scales.reshape(-1), zeros.reshape(-1), kind, None, (scale, zero))

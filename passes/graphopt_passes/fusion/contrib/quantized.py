@@ -104,14 +104,14 @@ def _operands(op: Node) -> list[Quantized]:
 def taken(op: Node, x: Quantized, weight: Quantized, axis: int, rw: Rewriter) -> Quantized:
     """A weight as kernels take it: bytes with scales along one axis at most and one zero point, summed exactly."""
     if not x.is_whole:
-        raise Decline("{} is not quantized as a whole", x.value.name)
+        raise Decline("{} is not quantized per tensor", x.value.name)
     weight = _widened(weight, rw)
     if weight.dtype not in BYTES or (x.dtype == TensorProto.INT8 and weight.dtype != TensorProto.INT8):
         raise Decline("{} has a type that the kernel does not take", weight.value.name)
     if weight.axis is not None and (weight.axis != axis or not weight.value.is_const):
         raise Decline("{} is quantized along another axis", weight.value.name)
     if np.any(weight.zero != weight.zero[0]):
-        raise Decline("{} has several zero points", weight.value.name)
+        raise Decline("{} does not hold a single zero point", weight.value.name)
     if x.dtype == weight.dtype or (op.op == "Conv" and is_depthwise(int(op.attr("group", 1)), weight.value.shape)):
         return weight
     array = weight.value.const()

@@ -49,7 +49,7 @@ class ConvertInt8ToUint8(OnIntegers):
         if not rw.target.is_x86:
             raise Decline("other machines have kernels for signed bytes")
         if zero.size != 1 or node.attr("block_size", 0):
-            raise Decline("{} is not quantized as a whole", value.name)
+            raise Decline("{} is not quantized per tensor", value.name)
         if not reads:
             return _computed(node, value, zero, rw)
         return _constant(node, value, zero, rw) if value.is_const else _given(node, value, zero, rw)

@@ -148,7 +148,7 @@ def _check_quantized(value: Value) -> None:
 def _check_goes_on(value: Value) -> None:
     """Decline unless all readers of signed bytes are converted with them."""
     if value.output_count:
-        raise Decline("{} is a result of the graph", value.name)
+        raise Decline("{} is a graph output", value.name)
     for user in value.users:
         if user.op == "Concat" or moves(value, user):
             for result in user.results:
@@ -193,7 +193,7 @@ def _parameters(node: Node, at: int, axis: int | None) -> tuple[np.ndarray, np.n
         raise Decline("{} is not quantized to bytes", node.operand(at - 1).name)
     zeros = node.array(at + 1, np.zeros((), kind))
     if zeros.size not in (1, scales.size):
-        raise Decline("scale and zero point of {} are not alike", node.operand(at - 1).name)
+        raise Decline("the scale and zero point of {} have different shapes", node.operand(at - 1).name)
     start = np.broadcast_to(zeros.reshape(shape if zeros.size == scales.size else ()), shape)
     return scales.reshape(shape), np.array(start, kind)
 

@@ -57,7 +57,7 @@ def _check(node: Node, left: int | None, weight: Value, *, signed: bool, rw: Rew
     if weight.dtype != (TensorProto.UINT8 if signed else TensorProto.INT8):
         raise Decline
     if not target.is_x86:
-        raise Decline("other machines have other kernels")
+        raise Decline("the target is not x86, for which the kernels were measured")
     if signed and left is not None and node.operand(left).dtype != TensorProto.UINT8:
         raise Decline("{} is not known to be unsigned", node.operand(left).name)
     if not _sums_exactly(node, left, weight, signed=signed, target=target):

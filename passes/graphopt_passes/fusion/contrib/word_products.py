@@ -48,7 +48,7 @@ class ConvertWordMatmulToBytes(OnIntegers):
         if array.ndim != 2 or not array.size:
             raise Decline("{} is no matrix", given.value.name)
         if not (rw.options.forces(self.name) or is_large(array.shape, turned)):
-            raise Decline("{} is small", given.value.name)
+            raise Decline("{} is small: already fast", given.value.name)
         check_not_tied(given.value, node)
         halves = _halves(x, rw)
         signed = with_other_sign(given, rw) if given.dtype == TensorProto.UINT8 else given

@@ -62,7 +62,7 @@ def _rearranged(value: Value, perm: Perm) -> Operand:
 def broadcasting(node: Node, sources: Sources, perm: Perm) -> Permuted:
     """Broadcasting operators whose operands are permuted alike or constant."""
     if not node.graph.broadcasts(node.op):
-        raise Decline("the operands of {} are not broadcast freely at this opset", node.op)
+        raise Decline("{} does not broadcast both operands at this opset", node.op)
     if node.op == "PRelu" and node.operand(0) not in sources:
         raise Decline("only the slope is transposed")
     operands = {index: _from(sources, node.operand(index), perm) for index in range(len(node.inputs))}

@@ -31,7 +31,7 @@ def rounded(node: Node, known: Known) -> Written:
     layout = known.layout_of_image(x)
     there, back = quantized(quantize), dequantized(node.result)
     if not (there.is_whole and back.is_whole):
-        raise Decline("{} is not quantized as a whole", x.name)
+        raise Decline("{} is not quantized per tensor", x.name)
     if there.dtype in BYTES and not all(map(_multiplies_floats, node.result.users)):
         raise Decline("{} is for operators that may take bytes", node.result.name)
     lanes = _lanes(known.lanes(x), there, back)
