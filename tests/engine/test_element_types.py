@@ -178,7 +178,7 @@ def test_sparse_initializers_stay_with_operators_that_have_no_schema() -> None:
     model = helper.make_model(graph, opset_imports=imports, ir_version=8)
     result = PassManager(passes="replace_skip_layer_normalization", strict=True, explain=True).run(model)
     assert not result.changed
-    assert {miss.reason for miss in result.near_misses} == {"s is sparse, which no operator of the standard takes"}
+    assert {miss.reason for miss in result.near_misses} == {"s is sparse, which no standard operator accepts"}
 
 
 def test_unknown_element_types_are_left_alone() -> None:

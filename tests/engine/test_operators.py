@@ -300,7 +300,7 @@ def test_padding_is_worked_out_as_the_runtime_does(same: str, kernel: list[int])
     strided = model("MaxPool", 13, kernel_shape=kernel, auto_pad=same, strides=[2, 1])
     with pytest.raises(Decline, match="the strides"):
         Window.of(node_of(strided), kernel).padding()
-    with pytest.raises(Decline, match="do not fit its kernel"):
+    with pytest.raises(Decline, match="do not match the rank of its kernel"):
         Window.of(node_of(strided), kernel[:1])
 
 
@@ -337,7 +337,7 @@ def test_what_cannot_be_read_is_declined() -> None:
         y = Slice (x, a, a, a)  z = Slice (x, s, s)  w = Pad (x, s) }"""
     twice, computed, padded = Model.load(onnx.parser.parse_model(text)).graph
     for node, view, reason in (
-        (twice, Slice, "it cuts an axis twice, or in steps of 0"),
+        (twice, Slice, "it slices an axis twice, or with a step of 0"),
         (computed, Slice, "s is not constant"),
         (padded, Pad, "s is not constant"),
     ):

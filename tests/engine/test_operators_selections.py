@@ -116,7 +116,7 @@ def test_cuts_that_take_all(dim: int | None) -> None:
 def test_ones_that_make_the_difference(before: Any, after: Any, axes: tuple[int, ...] | None) -> None:
     value = Model.load(model("Transpose", 13)).graph.inputs[0]
     if axes is None:
-        with pytest.raises(Decline, match="by axes of size 1 alone"):
+        with pytest.raises(Decline, match="by more than axes of size 1"):
             of_ones(value, before, after)
     else:
         found = of_ones(value, before, after)
@@ -137,7 +137,7 @@ def test_reshapes_to_shapes_with_names(shape: Any, target: tuple[int, ...] | Non
     proto = helper.make_model(helper.make_graph([node], "g", [x], [y]), ir_version=8)
     value = Model.load(proto).graph.inputs[0]
     if target is None:
-        with pytest.raises(Decline, match="no constant list"):
+        with pytest.raises(Decline, match="as a constant list"):
             Reshape.to(value, shape)
     else:
         assert Reshape.to(value, shape).target == target

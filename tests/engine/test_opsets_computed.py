@@ -187,7 +187,7 @@ g (bool c, float[2] x, float[3] z) => (float[n] y) {
 def test_branches_of_two_shapes_stay_above_opset_10() -> None:
     model = onnx.parser.parse_model(BRANCHES)
     assert convert(model, opset=11).opset_import[0].version == 11
-    with pytest.raises(ConversionError, match="If 'y': branches that give different shapes.*nearest opset: 11"):
+    with pytest.raises(ConversionError, match="If 'y': branches of different shapes.*nearest opset: 11"):
         convert(model, opset=10)
 
 

@@ -49,13 +49,13 @@ def reasons(driver: Driver) -> list[str]:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ("g (float[2] x) => (float[2] y) { y = Identity (x) }", "would merge two interface values, x and y"),
-        ("g (float[2] x) => (float[2] y, float[2] z) { y = Neg (x)  z = Identity (y) }", "would merge two interface values, y and z"),
-        ("g (float[2] x) => (float[2] y, float[2] z) <float[2] w = {1, 2}> { z = Add (x, w)  y = Identity (w) }", "would merge two interface values, w and y"),
+        ("g (float[2] x) => (float[2] y) { y = Identity (x) }", "would merge two graph inputs, outputs or initializers, x and y"),
+        ("g (float[2] x) => (float[2] y, float[2] z) { y = Neg (x)  z = Identity (y) }", "would merge two graph inputs, outputs or initializers, y and z"),
+        ("g (float[2] x) => (float[2] y, float[2] z) <float[2] w = {1, 2}> { z = Add (x, w)  y = Identity (w) }", "would merge two graph inputs, outputs or initializers, w and y"),
         (
             "g (float[2] x, bool c) => (float[2] y) { a = Neg (x)  y = If (c) <then_branch = t () => (float[2] p) { p = Identity (a) },"
             " else_branch = e () => (float[2] q) { q = Neg (a) }> }",
-            "would put out captured value a as p",
+            "would output the captured value a as p",
         ),
     ],
 )  # fmt: skip
@@ -92,9 +92,9 @@ def test_other_types_and_shapes_are_refused() -> None:
     )
     driver = run(model, Wrong())
     assert reasons(driver) == [
-        "k has element type float16, its replacement float",
-        "r has shape (3, 2), its replacement (2, 3)",
-        "u has rank 3, its replacement 2",
+        "k has element type float16, its replacement has float",
+        "r has shape (3, 2), its replacement has (2, 3)",
+        "u has rank 3, its replacement has 2",
     ]
 
 
@@ -317,13 +317,13 @@ ONE = np.array(1, np.float32), np.array(0, np.uint8)
 @pytest.mark.parametrize(
     ("head", "make", "reason"),
     [
-        ('<ir_version: 8, opset_import: ["" : 13]>', lambda rw, x: rw.op("Gelu", x), "Gelu is no operator of opset 13"),
+        ('<ir_version: 8, opset_import: ["" : 13]>', lambda rw, x: rw.op("Gelu", x), "Gelu is not an operator of opset 13"),
         (HEAD, lambda rw, x: rw.op("Neg", x, axis=1), "Neg has no attribute axis at opset"),
         (HEAD, lambda rw, x: rw.op("Add", x), "Add does not take 1 operands at opset"),
         (HEAD, lambda rw, x: rw.op("Add", x, x, x), "Add does not take 3 operands at opset"),
         ('<ir_version: 3, opset_import: ["" : 8]>', lambda rw, x: rw.op("Reshape", x, np.array([2], np.int64)), "before opset 9"),
         (HEAD, lambda rw, x: rw.op("Reshape", x, np.array([2, 1], np.int64)), "rank"),
-        (HEAD, lambda rw, x: rw.op("Add", x, rw.op("QuantizeLinear", x, *ONE)), "element type uint8 there"),
+        (HEAD, lambda rw, x: rw.op("Add", x, rw.op("QuantizeLinear", x, *ONE)), "element type uint8"),
         (HEAD, lambda rw, x: rw.op("Concat", x, x, axis=0), "shape"),
         (HEAD, lambda rw, x: rw.op("Cast", x, to=10), "element type"),
         (HEAD, lambda rw, x: rw.op("Reshape", rw.op("Unsqueeze", x, axes=[0]), np.array([1, 2], np.int64)), "rank"),
@@ -362,7 +362,7 @@ def test_attributes_that_would_change_the_result_are_refused() -> None:
     driver = run(
         load("g (float[2,3] x) => (float[2,1] y) <int64[1] a = {1}> { m = ReduceMean (x, a)  y = Neg (m) }"), Squash()
     )
-    assert reasons(driver) == ["m has rank 2, its replacement 1"]
+    assert reasons(driver) == ["m has rank 2, its replacement has 1"]
 
 
 def test_an_output_does_not_take_a_name_that_hides_it_from_a_body() -> None:
@@ -374,7 +374,7 @@ def test_an_output_does_not_take_a_name_that_hides_it_from_a_body() -> None:
     body = proto.graph.node[2].attribute[0].g
     body.node[0].output[0] = body.node[1].input[0] = "y"
     driver = run(Model.load(proto), Drop())
-    assert reasons(driver) == ["a cannot be called y: an inner graph that reads it uses that name"]
+    assert reasons(driver) == ["a cannot be renamed to y: a subgraph that reads it uses that name"]
 
 
 def test_only_equal_constants_are_merged() -> None:
@@ -383,12 +383,12 @@ def test_only_equal_constants_are_merged() -> None:
     )
     rewriter = Driver(model).rewriter
     values = model.graph.values
-    with pytest.raises(Decline, match="u and w do not hold the same"):
+    with pytest.raises(Decline, match="u and w do not hold the same data"):
         rewriter.merge_constant(values["u"], values["w"])
     with pytest.raises(Decline, match="x is not a constant of the model"):
         rewriter.merge_constant(values["x"], values["w"])
     assert rewriter.merge_constant(values["t"], values["w"])
-    with pytest.raises(Decline, match="w and u do not hold the same"):
+    with pytest.raises(Decline, match="w and u do not hold the same data"):
         rewriter.merge_constant(values["w"], values["u"])
 
 

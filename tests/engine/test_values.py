@@ -69,6 +69,6 @@ def test_what_may_not_fit() -> None:
     )
     for name in ("same", "row"):
         known[name].check_fits(known["x"])
-    for name, reason in (("other", "may stretch"), ("any", "may stretch"), ("high", "raises the rank")):
+    for name, reason in (("other", "may enlarge"), ("any", "may enlarge"), ("high", "more than the rank")):
         with pytest.raises(Decline, match=reason):
             known[name].check_fits(known["x"])

@@ -176,10 +176,10 @@ def _keep_what_pays(chosen: dict[Node, int], policy: Policy, region: ConstantReg
         freed = _freed(node, chosen)
         growth = max(size - freed - _NODE_BYTES, 0)
         if growth and node.op == "Identity":
-            region.declined[node] = Decline("it only puts out a constant that others read")
+            region.declined[node] = Decline("it only forwards a constant that has other readers")
             del chosen[node]
         elif size > allowance.small and size > policy.max_growth * freed:
-            region.declined[node] = Decline("its result has {} bytes and frees {}", size, freed)
+            region.declined[node] = Decline("its result has {} bytes and frees only {}", size, freed)
             allowance.refused = min(size, allowance.refused or size)
             del chosen[node]
         elif growth > max(allowance.left, 0):

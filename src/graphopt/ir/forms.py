@@ -113,6 +113,6 @@ def _as_input(setting: Any, form: Moved, dtype: np.dtype[Any] | None) -> Any:
         return setting  # a value
     typed = isinstance(setting, (np.ndarray, np.generic)) and form.dtype is None
     if not typed and form.dtype is None and dtype is None:
-        raise Decline("the element type that {} is written in is not known", setting)
+        raise Decline("the element type of the input {} is not known", setting)
     array = np.asarray(setting, None if typed else form.dtype or dtype)
     return array.reshape(-1) if form.rank else array.reshape(())

@@ -317,10 +317,12 @@ class Value:
             return
         others = other.dims()
         if len(dims) > len(others):
-            raise Decline("{} of rank {} raises the rank of {}", self.name, len(dims), other.name)
+            raise Decline("{} has rank {}, more than the rank of {}", self.name, len(dims), other.name)
         for size, dim in zip(dims, others[len(others) - len(dims) :], strict=True):
             if size != 1 and not agree(size, dim):
-                raise Decline("{} may stretch {} along an axis of size {}", self.name, other.name, dim or "unknown")
+                raise Decline(
+                    "broadcasting {} may enlarge {} along an axis of size {}", self.name, other.name, dim or "unknown"
+                )
 
     def check_one_use(self) -> None:
         """Check that it has exactly one use, an input of a node.

@@ -59,7 +59,7 @@ def _check_inputs(node: Node, apply: Apply) -> None:
     mentioned = {form.index for name, form in moved.items() if name in apply.attrs}
     for index, value in enumerate(node.inputs[most:], most):
         if value is not None and index not in mentioned:
-            raise Decline("{} has {} inputs, the pattern {}", node.op, len(node.inputs), most)
+            raise Decline("{} has {} inputs, the pattern has {}", node.op, len(node.inputs), most)
 
 
 def _check_attributes(m: Match, node: Node, apply: Apply) -> None:
@@ -73,7 +73,9 @@ def _check_attributes(m: Match, node: Node, apply: Apply) -> None:
         if attr.name:
             found = attr.default if found is None else found
             if m.bound.setdefault(attr.name, found) != found:
-                raise Decline("attribute {} of {} is {} here and {} there", name, node.op, m.bound[attr.name], found)
+                raise Decline(
+                    "attribute {} of {} differs within the pattern: {} and {}", name, node.op, m.bound[attr.name], found
+                )
     if not apply.other_attrs and node.attrs:
         _check_unmentioned(node, apply)
 
@@ -130,7 +132,7 @@ def _check_number(m: Match, scalar: Scalar, value: Value) -> None:
     for reader in value.users if rank else ():
         others = [v for v in reader.inputs if v is not None and v is not value]
         if reader in m.owners and not any(rank <= (v.rank or 0) for v in others):
-            raise Decline("{} may add axes to the result", value.name)
+            raise Decline("broadcasting {} may raise the rank of the result", value.name)
     if scalar.name:
         m.bound[scalar.name] = found
 
@@ -147,12 +149,12 @@ def _check_product(m: Match, product: Factors, scale: float | str) -> None:
     if isinstance(scale, str):
         # The reciprocal of a constant may overflow although division by the constant does not.
         if not abs(product.scale) <= _LARGEST:
-            raise Decline("what {} is multiplied by is no single float", product.values[0].name)
+            raise Decline("the factor that multiplies {} is not finite in float32", product.values[0].name)
         m.bound[scale] = product.scale
     elif not close(product.scale, scale):
         raise Decline("{} is multiplied by {:.7g}, expected {:.7g}", product.values[0].name, product.scale, scale)
     if product.rank and not any(product.rank <= (value.rank or 0) for value in product.values):
-        raise Decline("the constants may add axes to {}", product.values[0].name)
+        raise Decline("broadcasting the constants may raise the rank of {}", product.values[0].name)
 
 
 def _plain(found: Any) -> Any:

@@ -50,7 +50,9 @@ class Affine:
         if node.op == "Mul":
             return cls(scale=row)
         if not is_left:
-            raise Decline("{} is what is {}", value.name, "subtracted" if node.op == "Sub" else "divided by")
+            raise Decline(
+                "{} is the {}, not the left operand", value.name, "subtrahend" if node.op == "Sub" else "divisor"
+            )
         if node.op == "Sub":
             return cls(shift=-row)
         if not row.all():
@@ -75,11 +77,11 @@ class Affine:
         if node.attr("training_mode", 0):
             raise Decline("training_mode is set: the statistics come from the batch")
         if any(value is not None for value in node.outputs[1:]):
-            raise Decline("{} puts out statistics", node.name or "the normalization")
+            raise Decline("{} also outputs statistics", node.name or "the normalization")
         given = [node.operand(index).array() for index in range(1, 5)]
         scale, shift, mean, variance = rows = [row.astype(np.float64) for row in given]
         if any(row.ndim != 1 or row.shape != scale.shape for row in rows):
-            raise Decline("the statistics have no one number per channel")
+            raise Decline("the statistics do not have one number per channel")
         with np.errstate(all="ignore"):
             factor = scale / np.sqrt(variance + np.float64(np.float32(node.attr("epsilon"))))
             moved = mean * factor
@@ -88,7 +90,7 @@ class Affine:
             singles = given[0].dtype != np.float64
             computed = [row.astype(np.float32) if singles else row for row in (factor, moved, offset)]
         if not all(np.isfinite(row).all() for row in computed):
-            raise Decline("the statistics give infinities or NaN")
+            raise Decline("the scale and shift computed from the statistics are not finite")
         if channels is not None and len(factor) != channels:
             raise Decline("{} statistics for {} channels", len(factor), channels)
         return cls(factor, offset)
@@ -137,8 +139,8 @@ def per_channel(value: Value, rank: int, axis: int, channels: int) -> np.ndarray
     shape = (1,) * (rank - constant.ndim) + constant.shape
     fits = len(shape) == rank and all(size == 1 or at == axis for at, size in enumerate(shape))
     if not fits or shape[axis] not in (1, channels):
-        raise Decline("{} has shape {}, not one number per channel", value.name, constant.shape)
+        raise Decline("{} has shape {}, expected one number per channel", value.name, constant.shape)
     row = np.broadcast_to(constant.astype(np.float64).reshape(-1), (channels,))
     if not np.isfinite(row).all():
-        raise Decline("{} holds infinities or NaN", value.name)
+        raise Decline("{} is not finite", value.name)
     return row

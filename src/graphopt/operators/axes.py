@@ -75,7 +75,7 @@ class Squeeze:
         x, axes = node.operand(0), node.ints("axes")
         if axes is None:
             if x.shape is None or any(not isinstance(dim, int) for dim in x.shape):
-                raise Decline("no axes are given: what has size 1 is squeezed")
+                raise Decline("no axes are given, and the axes of size 1 are not known")
             axes = tuple(axis for axis, dim in enumerate(x.shape) if dim == 1)
         return cls(x, from_front(axes, x.rank, x.name))
 
@@ -158,5 +158,5 @@ def of_ones(x: Value, before: Sequence[object], after: Sequence[object]) -> Sque
         else:
             axes.append(axis)
     if not axes or at < len(shorter) or any(longer[axis] != 1 for axis in axes):
-        raise Decline("{} does not differ from {} by axes of size 1 alone", tuple(after), tuple(before))
+        raise Decline("the shapes {} and {} differ by more than axes of size 1", tuple(after), tuple(before))
     return view(x, tuple(axes))

@@ -75,7 +75,7 @@ class Bounds:
             if array is None or array.size != 1 or x.is_const:
                 continue
             if array.ndim and array.ndim > len(x.dims()):
-                raise Decline("the constant may add axes to {}", x.name)
+                raise Decline("broadcasting the constant may raise the rank of {}", x.name)
             number = array.reshape(-1)[0].item()
             return cls(x, low=number) if node.op == "Max" else cls(x, high=number)
         raise Decline("no operand of {} is a constant number", node.op)

@@ -77,16 +77,18 @@ class Branch:
         scale = np.ones(outputs) if affine.scale is None else affine.scale
         shift = np.zeros(outputs) if affine.shift is None else affine.shift
         if inputs != outputs or len(scale) != outputs or not outputs:
-            raise Decline("{} channels come in, {} go out", inputs, outputs)
+            raise Decline("the branch has {} input channels and {} output channels", inputs, outputs)
         one, zero = ((number,) * len(self.size) for number in (1, 0))
         return Branch(scale.reshape(-1, 1, *one), shift, outputs, one, one, zero, zero)
 
     def plus(self, other: Branch) -> Branch:
         """One convolution that computes the sum of both branches of one input; declines if it would cost more."""
         if self.strides != other.strides:
-            raise Decline("the branches have strides {} and {}", self.strides, other.strides)
+            raise Decline("the branches have different strides, {} and {}", self.strides, other.strides)
         if self.channels != other.channels:
-            raise Decline("the branches have channels {} and {}", self.channels, other.channels)
+            raise Decline(
+                "the branches have different input or output channels, {} and {}", self.channels, other.channels
+            )
         firsts, lasts, steps, rests = zip(
             *(_join_axis(self, other, axis) for axis in range(len(self.size))), strict=True
         )
@@ -94,7 +96,12 @@ class Branch:
         size = tuple((last - first) // step + 1 for first, last, step in zip(firsts, lasts, steps, strict=True))
         cost = self.channels[0] // group * prod(size)
         if cost > self.cost + other.cost:
-            raise Decline("one convolution would take {} multiplications, {} and {} do", cost, self.cost, other.cost)
+            raise Decline(
+                "the merged convolution takes {} multiplications per output, the branches {} and {}",
+                cost,
+                self.cost,
+                other.cost,
+            )
         kernel = np.zeros((self.kernel.shape[0], self.channels[0] // group, *size))
         read = np.zeros(kernel.shape, bool)
         for branch in (self, other):
@@ -108,13 +115,13 @@ class Branch:
             channels = np.ones((*branch.kernel.shape[:2], *(1,) * len(size)), bool)
             read[(slice(None), slice(None), *place)] |= block_diagonal(channels, branch.group, merge)
         if not read.all():
-            raise Decline("zero weights would meet what neither branch reads")
+            raise Decline("zero weights would multiply inputs that neither branch reads")
         before = tuple(-first for first in firsts)
         after = tuple(last + rest for last, rest in zip(lasts, rests, strict=True))
         return Branch(kernel, self.bias + other.bias, group, self.strides, steps, before, after)
 
 
-_NOT_ALIGNED = "the windows of the branches do not line up"
+_NOT_ALIGNED = "the windows of the branches are not aligned"
 
 
 def _join_axis(a: Branch, b: Branch, axis: int) -> tuple[int, int, int, int]:

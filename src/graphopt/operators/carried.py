@@ -36,9 +36,9 @@ class Carried:
         if None in node.inputs[first_in:]:
             raise Decline("an initial state is left out")
         if body is None or states < 0 or len(body.inputs) != len(node.inputs):
-            raise Decline("the body does not fit the {}", node.op)
+            raise Decline("the inputs and outputs of the body do not match those of the {}", node.op)
         if len(body.outputs) - first_out < max(states, len(node.outputs)):
-            raise Decline("the body does not fit the {}", node.op)
+            raise Decline("the inputs and outputs of the body do not match those of the {}", node.op)
         return cls(node, body, first_in, first_out, states)
 
     @property
@@ -123,7 +123,7 @@ class Scan:
         lengths = {value.dims()[axis] for value, axis in zip(self.scanned, self.axes, strict=True)}
         length = lengths.pop() if lengths else None
         if lengths or not isinstance(length, int):
-            raise Decline("the scanned length is not fixed")
+            raise Decline("the size of the scanned axis is not known")
         return length
 
 
@@ -131,7 +131,7 @@ def _directions(node: Node, name: str, values: Sequence[Value]) -> list[bool]:
     """Whether each input is scanned, or each output stacked, in reverse."""
     directions = [bool(direction) for direction in node.attr(name) or (0,) * len(values)]
     if len(directions) != len(values):
-        raise Decline("there are not as many directions as inputs or outputs")
+        raise Decline("the number of scan directions is not that of the inputs or outputs")
     return directions
 
 
@@ -139,11 +139,11 @@ def _axes(node: Node, name: str, values: Sequence[Value], stacked: int = 0) -> l
     """The axis of each value, from the front; with `stacked` = 1, of the value with a new axis."""
     axes = node.attr(name) or (0,) * len(values)
     if len(axes) != len(values):
-        raise Decline("there are not as many axes as inputs or outputs")
+        raise Decline("the number of scan axes is not that of the inputs or outputs")
     found = []
     for axis, value in zip(axes, values, strict=True):
         rank = None if value.rank is None else value.rank + stacked
         if (rank is None and not (axis >= 0 and stacked)) or (rank is not None and not -rank <= axis < rank):
-            raise Decline("the rank of what is scanned or stacked is not known")
+            raise Decline("the rank of a scan input or output is not known")
         found.append(axis if rank is None else axis % rank)
     return found

@@ -41,7 +41,7 @@ class Einsum:
         equation = str(node.attr("equation")).replace(" ", "")
         found = _EQUATION.fullmatch(equation)
         if len(node.inputs) != 2 or found is None:
-            raise Decline("{} is not an explicit sum over two operands", equation)
+            raise Decline("{} is not an explicit equation over two operands", equation)
         return cls(node.operand(0), node.operand(1), found[1], found[2], found[3])
 
     def swapped(self) -> Einsum:
@@ -86,7 +86,7 @@ class Einsum:
         rows = "".join(letter for letter in out if letter in a and letter not in b)
         columns = "".join(letter for letter in out if letter in b and letter not in a)
         if sorted(a) != sorted(batch + inner + rows) or sorted(b) != sorted(batch + inner + columns):
-            raise Decline("{},{}->{} sums over a letter of one operand, or has a letter twice", a, b, out)
+            raise Decline("{},{}->{} repeats an index, or sums over an index of only one operand", a, b, out)
         if not inner or sorted(out) != sorted(batch + rows + columns):
             raise Decline("{},{}->{} is not a matrix product", a, b, out)
         lines = tuple(rows) if rows and not batch else (rows,)

@@ -53,7 +53,7 @@ class Gather:
         """
         size = self.x.size(self.axis)
         if ((self.positions < -size) | (self.positions >= size)).any():
-            raise Decline("a position is outside of axis {} of {}", self.axis, self.x.name)
+            raise Decline("an index is out of range for axis {} of {}", self.axis, self.x.name)
         return np.where(self.positions < 0, self.positions + size, self.positions)
 
     def then(self, second: Gather) -> Gather:
@@ -64,11 +64,11 @@ class Gather:
         """
         among = second.axis - self.axis
         if not 0 <= among < self.positions.ndim:
-            raise Decline("they take along axes {} and {}", self.axis, second.axis)
+            raise Decline("they gather along unrelated axes, {} and {}", self.axis, second.axis)
         try:
             return replace(self, positions=self.positions.take(second.positions, axis=among))
         except IndexError:
-            raise Decline("a position is outside of axis {}", second.axis) from None
+            raise Decline("an index is out of range for axis {}", second.axis) from None
 
     def write(self, to: NodeBuilder) -> Value:
         """Write the operator."""

@@ -63,12 +63,12 @@ class LinearLayer:
             raise Decline("{} is not constant", weight.name)
         array = tensor.array()
         if array.dtype not in (np.float32, np.float64) or not array.size:
-            raise Decline("the weight {} is neither float nor double, or empty", weight.name)
+            raise Decline("the weight {} is not float32 or float64, or is empty", weight.name)
         if node.op in Convolution.ops:
             return cls._of_convolution(node, tensor, array)
         rank = 2 if node.op == "Gemm" else len(node.operand(0).dims())
         if array.ndim != 2 or rank < 2 or node.attr("transA", 0):
-            raise Decline("{} multiplies no rows with a matrix", node.op)
+            raise Decline("{} is not a product of rows and a constant matrix", node.op)
         made = 0 if node.attr("transB", 0) else 1
         return cls(node, tensor, array, made, 1 - made, rank - 1, rank)
 
@@ -76,10 +76,10 @@ class LinearLayer:
     def _of_convolution(cls, node: Node, tensor: Tensor, array: np.ndarray) -> LinearLayer:
         group = node.attr("group", 1)
         if array.ndim < 3:
-            raise Decline("the weight of {} has {} axes", node.op, array.ndim)
+            raise Decline("the weight of {} has rank {}", node.op, array.ndim)
         if group > 1:
             if group != array.shape[0] or array.shape[1] != 1:
-                raise Decline("{} works in {} groups", node.op, group)
+                raise Decline("{} has {} groups, but is not depthwise", node.op, group)
             return cls(node, tensor, array, 0, None, 1, array.ndim)
         made = 0 if node.op == "Conv" else 1
         return cls(node, tensor, array, made, 1 - made, 1, array.ndim)

@@ -202,10 +202,10 @@ class Convolution(Linear):
             raise Decline("{} has no channels", node.result.name)
         group, bias = node.attr("group", 1), node.input(2)
         if isinstance(shape[0], int) and shape[0] % group:
-            raise Decline("{} has {} channels in {} groups", weight.name, shape[0], group)
+            raise Decline("{} has {} channels, not a multiple of {} groups", weight.name, shape[0], group)
         channels = first if node.op == "Conv" else first * group
         if bias is not None and bias.is_const and bias.shape != (channels,):
-            raise Decline("{} of shape {} is no bias of {} channels", bias.name, bias.shape, channels)
+            raise Decline("{} has shape {}, not that of a bias for {} channels", bias.name, bias.shape, channels)
         return cls(node, node.operand(0), weight, bias, channels, len(shape))
 
     @property
@@ -278,7 +278,7 @@ class MatrixProduct(Linear):
             raise Decline("the right operand of {} is not constant", node.result.name)
         dims = weight.sizes()
         if len(dims) != 2 or weight.dtype not in PLAIN_FLOATS:
-            raise Decline("{} is not a matrix that Gemm computes with", weight.name)
+            raise Decline("{} is not a matrix of a float type", weight.name)
         return cls(node, x, weight, node.input(2), dims[0 if node.attr("transB", 0) else 1], 2)
 
     @property
@@ -292,7 +292,7 @@ class MatrixProduct(Linear):
             return None
         bias = self.shift.array()
         if bias.shape[:-1] not in ((), (1,)) or bias.size not in (1, self.channels):
-            raise Decline("the bias {} is no single row", self.shift.name)
+            raise Decline("the bias {} is not one row", self.shift.name)
         row = np.broadcast_to(bias.astype(np.float64).reshape(-1), (self.channels,))
         beta = self.node.attr("beta", 1.0)
         return np.asarray(row * beta) if beta else np.zeros(self.channels)  # with `beta` = 0 the operand is not read
@@ -334,7 +334,7 @@ class RowProduct(Linear):
         if not weight.is_const or weight.rank != 2 or weight.dtype not in PLAIN_FLOATS:
             raise Decline("{} is not a constant matrix of floats", weight.name)
         if rank is None or rank < 2:
-            raise Decline("{} is not known to have rows", product.result.name)
+            raise Decline("{} is not known to have rank 2 or more", product.result.name)
         return cls(product, product.operand(0), weight, bias, weight.sizes()[1], rank)
 
     @property

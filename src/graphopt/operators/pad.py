@@ -49,11 +49,11 @@ class Pad:
             rank = len(x.dims()) if rank is None else rank
             places = [axis % rank for axis in axes if -rank <= axis < rank]
             if not len(places) == len(set(places)) == half:
-                raise Decline("it pads {} axes of {} with {} numbers", len(places), x.name, len(pads))
+                raise Decline("it names {} axes of {}, but has {} pads", len(places), x.name, len(pads))
             fronts, backs = dict(zip(places, before, strict=True)), dict(zip(places, after, strict=True))
             before, after = (tuple(side.get(axis, 0) for axis in range(rank)) for side in (fronts, backs))
         if rank is not None and not len(before) == len(after) == rank:
-            raise Decline("it pads {} axes of {}", len(before), x.name)
+            raise Decline("it has pads for {} axes, not for each axis of {}", len(before), x.name)
         fill = node.stated("constant_value")
         return cls(x, before, after, node.attr("mode", "constant"), fill)
 
@@ -79,7 +79,7 @@ class Pad:
             Decline: the batch or the channels are padded, or elements are removed.
         """
         if min(self.before + self.after, default=0) < 0:
-            raise Decline("it takes elements of {} away", self.x.name)
+            raise Decline("it has negative pads, which crop {}", self.x.name)
         if any(self.before[:2]) or any(self.after[:2]):
             raise Decline("it pads the batch or the channels of {}", self.x.name)
         return self.before[2:], self.after[2:]

@@ -95,7 +95,7 @@ class Phases:
         if window.dilations != (1, 1):
             raise Decline("its dilations are {}", window.dilations)
         if window.same:
-            raise Decline("its pads are {}", window.same)
+            raise Decline("auto_pad is {}", window.same)
         if node.attr("output_shape"):
             raise Decline("its pads follow from its output_shape")
         if min(window.before + window.after) < 0:

@@ -76,4 +76,4 @@ class Pool:
         pads = [a + b for a, b in zip(self.before, self.after, strict=True)]
         for size, reach, padded in zip(dims, self.reach, pads, strict=True):
             if not self.same and reach > padded + (size if isinstance(size, int) else 1):
-                raise Decline("{} may be smaller than a window", self.x.name)
+                raise Decline("{} may be smaller than the pooling window", self.x.name)

@@ -32,11 +32,16 @@ def check_parameters(convolution: Node, weight: np.ndarray) -> None:
     """
     x, channels = convolution.operand(0), len(weight)
     if x.rank not in (None, weight.ndim):
-        raise Decline("{} has rank {}", x.name, x.rank)
+        raise Decline("{} has rank {}, not that of the weight", x.name, x.rank)
     for at, value in enumerate(convolution.inputs):
         if value is None or not value.is_const or at in _OPERANDS:
             continue
         one = () if at == _BIAS else ((), (1,))
         each = ((channels,),) if at == _BIAS or at in _OF_CHANNELS else ()
         if value.shape not in (*one, *each):
-            raise Decline("{} of shape {} is no parameter of {} channels", value.name, value.shape, channels)
+            raise Decline(
+                "{} has shape {}, expected a scalar or one number for each of {} channels",
+                value.name,
+                value.shape,
+                channels,
+            )

@@ -75,7 +75,7 @@ class Reduction:
             Decline: double precision may not represent the element.
         """
         if self.x.dtype in _WIDE and self.op not in _CHOOSING and (self.axes or self.x.rank == 0):
-            raise Decline("the runtime computes in double precision, which may not hold {}", self.x.name)
+            raise Decline("the runtime reduces in float64, which may not represent the elements of {}", self.x.name)
 
     def then(self, second: Reduction) -> Reduction:
         """The composition with a second reduction of the same kind, as one over the axes of both.
@@ -92,7 +92,7 @@ class Reduction:
             after = tuple(left[axis] for axis in after)
         axes = tuple(sorted({*self.axes, *after}))
         if self.keepdims != second.keepdims and (second.keepdims or axes != second.axes):
-            raise Decline("one keeps its axes, the other does not")
+            raise Decline("the reductions have different keepdims")
         return replace(self, axes=axes, keepdims=second.keepdims)
 
     def _counts(self) -> bool:

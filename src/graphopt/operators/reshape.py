@@ -64,7 +64,7 @@ class Reshape:
             else:
                 target.append(0 if dim is not None and axis < len(before) and before[axis] == dim else -1)
         if 0 in shape or target.count(-1) > 1 or (-1 in target and 0 in target):
-            raise Decline("no constant list states the shape {}", tuple(shape))
+            raise Decline("the shape {} cannot be written as a constant list", tuple(shape))
         return cls(x, tuple(target))
 
     @classmethod
@@ -114,7 +114,7 @@ class Reshape:
             if dim is not None and x.shape is not None and dim in x.shape[axis : axis + 1]:
                 continue
             if not isinstance(dim, int) or dim == 0:
-                raise Decline("dimension {} is copied from {}, where it is not fixed", axis, self.x.name)
+                raise Decline("dimension {} is copied from {}, where it is not known", axis, self.x.name)
             target[axis] = dim
         return replace(self, x=x, target=tuple(target))
 

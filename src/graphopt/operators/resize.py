@@ -76,7 +76,7 @@ class Resize:
         if axes is not None:
             places = dict(zip((x.axis(axis) for axis in axes), scales, strict=False))
             if not len(places) == len(axes) == len(scales):
-                raise Decline("{} factors for {} axes", len(scales), len(axes))
+                raise Decline("{} scales for {} axes", len(scales), len(axes))
             scales = tuple(places.get(axis, 1.0) for axis in range(len(x.dims())))
         coordinates = str(node.attr("coordinate_transformation_mode", "half_pixel"))
         return cls(x, scales, mode, coordinates, str(node.attr("nearest_mode", "round_prefer_floor")), antialias)
@@ -88,7 +88,7 @@ def _numbers(node: Node, index: int) -> tuple[float, ...]:
     if stated is None:
         stated = () if value is None else value.array().reshape(-1).tolist()
     if not all(0 < scale <= _LARGEST for scale in stated):
-        raise Decline("{} is resized by {}", node.operand(0).name, list(stated))
+        raise Decline("{} is resized by {}, expected positive finite scales", node.operand(0).name, list(stated))
     return tuple(map(float, stated))
 
 

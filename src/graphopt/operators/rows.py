@@ -73,14 +73,14 @@ def _of_conv(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
 def _of_conv_transpose(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
     group = node.attr("group", 1)
     if array.ndim < 3 or group < 1 or len(array) % group:
-        raise Decline("{} input channels in {} groups", len(array), group)
+        raise Decline("{} input channels are not a multiple of {} groups", len(array), group)
     rows = array.reshape(group, len(array) // group, array.shape[1], -1)
     return _plain(rows, constant(node, 2))
 
 
 def _of_gemm(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
     if array.ndim != 2:
-        raise Decline("the weight of Gemm has {} axes", array.ndim)
+        raise Decline("the weight of Gemm has rank {}", array.ndim)
     first = bool(node.attr("transA" if index == 0 else "transB", 0)) == (index == 1)
     rows = array.reshape(1, 1, *array.shape) if first else array.reshape(1, *array.shape, 1)
     bias = np.abs(constant(node, 2))
@@ -108,7 +108,7 @@ def _of_batchnorm(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
 
 def _of_recurrence(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
     if array.ndim != 3:
-        raise Decline("the weight of {} has {} axes", node.op, array.ndim)
+        raise Decline("the weight of {} has rank {}", node.op, array.ndim)
     number = array.shape[0] * array.shape[1]
     bias = constant(node, 3)
     if bias.size == 2 * number:  # one bias of the input, and one of the state

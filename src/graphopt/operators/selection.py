@@ -52,7 +52,7 @@ class Selection:
         """
         size = x.size(axis)
         if not -size <= position < size:
-            raise Decline("a position is outside of axis {} of {}", axis, x.name)
+            raise Decline("an index is out of range for axis {} of {}", axis, x.name)
         position %= size
         return cls(x, axis, range(position, position + 1))
 
@@ -94,9 +94,9 @@ class Selection:
         """
         positions = self.positions
         if not len(positions):
-            raise Decline("nothing is taken along axis {} of {}", self.axis, self.x.name)
+            raise Decline("no elements are selected along axis {} of {}", self.axis, self.x.name)
         if not isinstance(positions, range) or (positions.step != 1 and len(positions) > 1):
-            raise Decline("the positions along axis {} of {} are not neighbours in order", self.axis, self.x.name)
+            raise Decline("the selection along axis {} of {} is not contiguous", self.axis, self.x.name)
         return range(positions[0], positions[-1] + 1)
 
     @property

@@ -63,7 +63,7 @@ class Elements:
         """A position counted from the front; declines if it exceeds `last`."""
         count = len(self.values)
         if not -count <= position <= last:
-            raise Decline("there is no position {} among {}", position, count)
+            raise Decline("index {} is out of range for {} elements", position, count)
         return position + count if position < 0 else position
 
     def write(self, to: NodeBuilder) -> Value:
@@ -73,7 +73,7 @@ class Elements:
             Decline: there are no elements, so that the element type is not known.
         """
         if not self.values:
-            raise Decline("nothing would be left")
+            raise Decline("the new sequence would be empty")
         sequence: Value = to.op("SequenceConstruct", *self.values)
         return sequence
 
@@ -89,5 +89,5 @@ def held(value: Value) -> Value | None:
         return value
     optional = value.made_by("Optional")
     if optional is None:
-        raise Decline("it is not known what {} holds", value.name)
+        raise Decline("the content of {} is not known", value.name)
     return optional.input(0)

@@ -64,6 +64,6 @@ class Shape:
             whole: Value = to.op("Shape", self.x)
             return whole
         if to.graph.opset() < _PARTS_SINCE:
-            raise Decline("opset {} has no Shape of some axes", to.graph.opset())
+            raise Decline("opset {} has no Shape with start and end", to.graph.opset())
         part: Value = to.op("Shape", self.x, start=self.start, end=self.end)
         return part

@@ -72,7 +72,7 @@ class Cut:
             return Cut.at(second.of_range(self.positions(before)), before)
         numbers = (self.start, self.end, second.start, second.end)
         if min(numbers) < 0 or self.step != 1 or second.step != 1:
-            raise Decline("both cut an axis whose size is not known")
+            raise Decline("both slice an axis whose size is not known")
         return Cut(min(self.start + second.start, TO_THE_END), min(self.end, self.start + second.end, TO_THE_END))
 
 
@@ -103,13 +103,19 @@ class Slice:
         axes, steps = node.ints("axes"), node.ints("steps") or (1,) * len(starts)
         axes = tuple(range(len(starts))) if axes is None else axes
         if not len(starts) == len(ends) == len(axes) == len(steps):
-            raise Decline("its lists have {}, {}, {} and {} elements", len(starts), len(ends), len(axes), len(steps))
+            raise Decline(
+                "starts, ends, axes and steps have {}, {}, {} and {} elements",
+                len(starts),
+                len(ends),
+                len(axes),
+                len(steps),
+            )
         if x.shape is not None or min(axes, default=0) < 0:
             axes = tuple(x.axis(axis) for axis in axes)
         if len(set(axes)) < len(axes) or 0 in steps:
-            raise Decline("it cuts an axis twice, or in steps of 0")
+            raise Decline("it slices an axis twice, or with a step of 0")
         if any(step < 0 and end in FARTHEST for step, end in zip(steps, ends, strict=True)):
-            raise Decline("it goes backwards to the largest integer, which the runtime takes for the first element")
+            raise Decline("it has a negative step to the largest integer, which the runtime reads as the first element")
         return cls(x, {a: Cut(s, e, step) for a, s, e, step in zip(axes, starts, ends, steps, strict=True)})
 
     @staticmethod

@@ -56,7 +56,7 @@ class Softmax:
         opset, rank = to.graph.opset(), len(self.x.dims())
         if opset >= _ONE_AXIS_SINCE:
             if len(self.axes) != 1:
-                raise Decline("axes {} would be normalized together", list(self.axes))
+                raise Decline("it would normalize over axes {}, expected one axis", list(self.axes))
         elif self.axes != tuple(range(rank - len(self.axes), rank)):
-            raise Decline("axes {} are not the last ones, which {} takes at opset {}", list(self.axes), self.op, opset)
+            raise Decline("axes {} are not the last ones, as {} requires at opset {}", list(self.axes), self.op, opset)
         return to.op(self.op, self.x, axis=self.axes[0])

@@ -91,7 +91,7 @@ class Split:
             raise Decline("the standard and ONNX Runtime disagree whether parts of {} keep the axis", given[0])
         step = given[0]
         if step < 1 or not 1 <= size <= step * most:
-            raise Decline("{} is cut into parts of {}", size, step)
+            raise Decline("an axis of size {} is split into no part or too many parts of size {}", size, step)
         return cls(x, axis, tuple([min(step, size - start) for start in range(0, size, step)]))
 
     @property

@@ -86,7 +86,7 @@ class Transpose:
             return cls(x, tuple(range(len(x.dims())))[::-1])
         shape = x.shape
         if not _is_permutation(perm) or (shape is not None and len(shape) != len(perm)):
-            raise Decline("{} is no permutation of the axes of {}", list(perm), x.name)
+            raise Decline("{} is not a permutation of the axes of {}", list(perm), x.name)
         return cls(x, perm)
 
     @classmethod

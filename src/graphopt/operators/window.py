@@ -55,7 +55,7 @@ class Window:
         strides, dilations = (tuple(node.attr(name) or (1,) * count) for name in ("strides", "dilations"))
         pads = tuple((node.attr("pads") if auto == "NOTSET" else None) or (0,) * (2 * count))
         if not count or not len(strides) == len(dilations) == count or len(pads) != 2 * count:
-            raise Decline("the lists of {} do not fit its kernel", node.result.name)
+            raise Decline("the strides, dilations or pads of {} do not match the rank of its kernel", node.result.name)
         same = auto if auto.startswith("SAME") else ""
         return cls(tuple(kernel), strides, dilations, pads[:count], pads[count:], same)
 
@@ -69,7 +69,7 @@ class Window:
             return self.before, self.after
         sizes = [size for size in self.kernel if isinstance(size, int)]
         if any(step != 1 for step in self.strides) or len(sizes) < len(self.kernel):
-            raise Decline("auto_pad is {} and the strides {}", self.same, self.strides)
+            raise Decline("auto_pad is {} and the strides are {}, expected 1", self.same, self.strides)
         total = [apart * (size - 1) for size, apart in zip(sizes, self.dilations, strict=True)]
         less, more = tuple(n // 2 for n in total), tuple(n - n // 2 for n in total)
         return (less, more) if self.same == "SAME_UPPER" else (more, less)

@@ -81,6 +81,8 @@ class Writers:
         if not self.found:
             return
         if self.writes_to(old) and (new.uses or new.producer is None):
-            raise Decline("a reader of {} writes into it, {} must not be shared", old.name, new.name or "a constant")
+            raise Decline(
+                "a reader of {} writes in place, so {} must not be shared", old.name, new.name or "a constant"
+            )
         if old.uses and self.writes_to(new):
-            raise Decline("a reader of {} writes into it, it must not be shared", new.name)
+            raise Decline("a reader of {} writes in place, so it must not be shared", new.name)

@@ -133,9 +133,9 @@ def stand_ins(rw: Rewriter, node: Node, results: Sequence[Operand]) -> list[Oper
         if old is None or not (old.users or old.output_count):
             values.append(None)
         elif new is None:
-            raise Decline("{} would be an input that is left out", old.name)
+            raise Decline("{} would become an omitted input", old.name)
         elif new.name and not all(is_visible(new, user.graph) for user in old.users):
-            raise Decline("{} is hidden where {} is read", new.name, old.name)
+            raise Decline("{} is shadowed where {} is read", new.name, old.name)
         elif not old.output_count or (not new.name and new.producer is not None and new not in values):
             values.append(new)
         elif not new.name and new.tensor is not None and new.tensor.nbytes < _LARGE:
@@ -149,7 +149,7 @@ def stand_ins(rw: Rewriter, node: Node, results: Sequence[Operand]) -> list[Oper
 def _check_identity(value: Value, value_type: ValueType | None, graph: Graph) -> None:
     """Check that `Identity` supports a value of a type."""
     if isinstance(value_type, onnx.TypeProto) and graph.opset() < _IDENTITY_OF_ANYTHING:
-        raise Decline("{} is no tensor, no Identity can put it out at this opset", value.name)
+        raise Decline("{} is not a tensor, as Identity requires at this opset", value.name)
 
 
 def check_effects(node: Node, source: Graph) -> None:

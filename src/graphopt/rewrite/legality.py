@@ -103,14 +103,14 @@ def _check_agree(name: str, before: ValueType | None, after: ValueType | None) -
         return
     if before.dtype != after.dtype:
         old, new = type_name(before.dtype), type_name(after.dtype)
-        raise Decline("{} has element type {}, its replacement {}", name, old, new)
+        raise Decline("{} has element type {}, its replacement has {}", name, old, new)
     if before.shape is None or after.shape is None or before.shape == after.shape:
         return
     if len(before.shape) != len(after.shape):
-        raise Decline("{} has rank {}, its replacement {}", name, len(before.shape), len(after.shape))
+        raise Decline("{} has rank {}, its replacement has {}", name, len(before.shape), len(after.shape))
     for a, b in zip(before.shape, after.shape, strict=True):
         if isinstance(a, int) and isinstance(b, int) and a != b:
-            raise Decline("{} has shape {}, its replacement {}", name, before.shape, after.shape)
+            raise Decline("{} has shape {}, its replacement has {}", name, before.shape, after.shape)
 
 
 def check_constant(graph: Graph, tensor: Tensor, *, as_node: bool = False) -> None:
@@ -155,7 +155,7 @@ def check_operand(value: Value, at: Node) -> None:
         raise Decline("{} is not visible in graph {}", value.name, at.graph.name)
     producer = value.producer
     if producer is not None and (producer.removed or producer.order >= at_level(at, graph).order):
-        raise Decline("{} is not computed yet where the replacement goes", value.name)
+        raise Decline("{} is not yet computed at the place of the replacement", value.name)
 
 
 def check_node(node: Node, at: Node, constants: Mapping[Value, str]) -> None:
@@ -180,10 +180,10 @@ def check_node(node: Node, at: Node, constants: Mapping[Value, str]) -> None:
             check_operand(value, at)
         if value.producer is not None and value.producer.op.startswith("malformed "):
             # Inference may derive a type that runtimes do not, so that they reject new readers.
-            raise Decline("{} is what a malformed {} computes", value.name, value.producer.op_type)
+            raise Decline("{} is computed by a malformed {}", value.name, value.producer.op_type)
         if value.is_sparse and domain in _STANDARD and all(user.domain not in _STANDARD for user in value.users):
             # In the standard its type is not a tensor, even if runtimes treat it as one.
-            raise Decline("{} is sparse, which no operator of the standard takes", value.name)
+            raise Decline("{} is sparse, which no standard operator accepts", value.name)
         if value in constants and value.tensor is not None:
             check_constant(graph, value.tensor)
     check_loads(node, node.inputs)
@@ -222,9 +222,9 @@ def check_loads(node: Node, inputs: Sequence[Value | None]) -> None:
     else:
         wrong = bool((array < 0 if node.op == "ConstantOfShape" else array == 0).any())
     if wrong and node.op == "Range":
-        raise Decline("a Range in steps of 0 has no size")
+        raise Decline("the step of Range is 0")
     if wrong:
-        raise Decline("the runtime does not load a {} with such a constant", node.op)
+        raise Decline("the runtime rejects {} with this constant", node.op)
 
 
 def _scales(node: Node, scales: np.ndarray) -> bool:
@@ -253,7 +253,7 @@ def _check_form(node: Node) -> None:
     if node.op == RUNTIMES_OWN:
         return
     if schema is None:
-        raise Decline("{} is no operator of opset {}", node.op, opset)
+        raise Decline("{} is not an operator of opset {}", node.op, opset)
     if not has_its_operands(node.op, schema, node.inputs):
         raise Decline("{} does not take {} operands at opset {}", node.op, len(node.inputs), opset)
     if attrs and not attrs.keys() <= schema.attributes.keys():
@@ -313,7 +313,7 @@ def _check_rows_of_text(node: Node) -> None:
     dims = x.dims()
     behind = dims[x.axis(node.attr("axis", 0)) + 1 :]
     if any(size not in (0, 1) for size in behind):
-        raise Decline("the runtime gathers the first string of a row, not the row")
+        raise Decline("the runtime gathers only the first string of each row")
 
 
 def check_change(node: Node, inputs: Sequence[Value | None], attrs: Mapping[str, object]) -> None:
@@ -375,7 +375,7 @@ def _check_ranks(node: Node, inputs: Sequence[Value | None]) -> None:
         value = inputs[at] if at < len(inputs) else None
         held = value and (value.tensor or value.constant_tensor)
         if held and (len(held.dims) != rank or (node.op == "Split" and held.dims == (0,))):
-            raise Decline("{} does not take such a constant", node.op)
+            raise Decline("{} does not accept this constant", node.op)
 
 
 def _check_reader(node: Node, inputs: Sequence[Value | None]) -> list[tuple[Value, Value]]:
@@ -387,7 +387,7 @@ def _check_reader(node: Node, inputs: Sequence[Value | None]) -> list[tuple[Valu
     _check_ranks(node, inputs)
     if node.graph.owner is None:
         if node.op in _RANKS and is_refused(_trial(node, inputs, node.attrs)):
-            raise Decline("{} does not take such a constant", node.op)
+            raise Decline("{} does not accept this constant", node.op)
         return []
     if node.op.startswith("malformed "):
         raise malformed()
@@ -397,12 +397,12 @@ def _check_reader(node: Node, inputs: Sequence[Value | None]) -> list[tuple[Valu
     told = []
     trial = _trial(node, inputs, node.attrs)
     if is_refused(trial):
-        raise Decline("{} does not take such a constant", node.op)
+        raise Decline("{} does not accept this constant", node.op)
     _check_outcome(node, trial)
     for old, new in zip(node.outputs, trial.outputs, strict=True):
         if old is not None and new is not None:
             if old.shape is not None and new.shape is None:  # with a constant more is known, unless inference fails
-                raise Decline("{} does not take such a constant", node.op)
+                raise Decline("{} does not accept this constant", node.op)
             _check_put_out(old, new)
             if new.shape != old.shape:
                 told.append((old, new))
@@ -429,9 +429,9 @@ def _check_sizes(node: Node, inputs: Sequence[Value | None]) -> None:
     if x is None or all(inputs[index] is node.input(index) for index in indices):
         return
     if x.shape is None and (x.type is None or isinstance(x.type, TensorType)) and x is node.input(0):
-        raise Decline("the rank of {}, to which such a constant may not apply, is not known", x.name)
+        raise Decline("the rank of {} is not known, so that the constant may be invalid for it", x.name)
     if node.op == "Squeeze" and any((each := inputs[index]) and each.shape == (0,) for index in indices):
-        raise Decline("no axes are none for the checker, and all for runtimes")
+        raise Decline("empty axes mean no axes to the checker, and all axes to runtimes")
     for value in node.graph.outputs:
         _check_agree(value.name, value.declared, value.type)
 
@@ -456,7 +456,7 @@ def check_readers(old: Value, new: Value, replaced: Collection[Node], at: Node) 
     for user in old.users:
         graph = user.graph
         if graph is not at.graph and new.name and not is_visible(new, graph):
-            raise Decline("{} is hidden where {} is read", new.name, old.name)
+            raise Decline("{} is shadowed where {} is read", new.name, old.name)
         if not near and user not in replaced and at_level(user, at.graph).order < at.order:
             raise Decline("{} is read before all replaced nodes are computed", old.name)
 
@@ -474,19 +474,19 @@ def check_output(old: Value, new: Value, *, taken: bool, constant: bool) -> None
         Decline: it cannot.
     """
     if constant:
-        raise Decline("{} is an output, it cannot become an initializer", old.name)
+        raise Decline("{} is a graph output and cannot become an initializer", old.name)
     if old.graph.owner is not None and new.constant_tensor is not None:
         _check_agree(old.name, old.declared, new.type)
     if taken:
-        raise Decline("{} would be the same value as another output", old.name)
+        raise Decline("{} would be the same value as another graph output", old.name)
     if not new.name:
         return
     if new.is_input or new.tensor is not None or new.is_sparse or new.output_count or new.producer is None:
-        raise Decline("would merge two interface values, {} and {}", new.name, old.name)
+        raise Decline("would merge two graph inputs, outputs or initializers, {} and {}", new.name, old.name)
     if new.graph is not old.graph:
-        raise Decline("would put out captured value {} as {}", new.name, old.name)
+        raise Decline("would output the captured value {} as {}", new.name, old.name)
     if any(user.graph is not new.graph and _hides(user.graph, new.graph, old.name) for user in new.users):
-        raise Decline("{} cannot be called {}: an inner graph that reads it uses that name", new.name, old.name)
+        raise Decline("{} cannot be renamed to {}: a subgraph that reads it uses that name", new.name, old.name)
 
 
 def _hides(inner: Graph, outer: Graph, name: str) -> bool:

@@ -123,7 +123,7 @@ def check_operand_types(node: Node, operands: Sequence[Operand]) -> None:
         if dtype not in at.allowed or (at.shared and types.setdefault(at.name, dtype) != dtype):
             name = operand.name if isinstance(operand, Value) else ""
             kind = type_name(dtype)
-            raise Decline("{} does not take {} of element type {} there", node.op_type, name or "an operand", kind)
+            raise Decline("{} does not take {} of element type {}", node.op_type, name or "an operand", kind)
 
 
 def _element_type(operand: Operand) -> int | None:

@@ -86,7 +86,7 @@ class Rewriter(Building):
             Decline: that would not be legal; nothing changed.
         """
         if not pairs:
-            raise Decline("nothing is there that could be replaced")
+            raise Decline("there is no output to replace")
         at = anchor or (pairs[0][0] if len(pairs) == 1 else max((node for node, _ in pairs), key=lambda n: n.order))
         swaps: list[tuple[Value, Value]] = []
         for node, values in pairs:
@@ -374,7 +374,7 @@ class Rewriter(Building):
                 raise Decline("{} writes into its operand {}", node.op, index)
         for value in operands.values():
             if value is not None and self._writers.found and self._writers.writes_to(value):
-                raise Decline("a reader of {} writes into it, it must not be shared", value.name)
+                raise Decline("a reader of {} writes in place, so it must not be shared", value.name)
         inputs = list(node.inputs) + [None] * (max(operands, default=-1) + 1 - len(node.inputs))
         for index, operand in operands.items():
             inputs[index] = operand
@@ -397,11 +397,11 @@ class Rewriter(Building):
             if value.constant_tensor is None or gone(value):
                 raise Decline("{} is not a constant of the model", value.name)
         if duplicate.is_anchored or duplicate.producer is not None:
-            raise Decline("{} is part of the interface", duplicate.name)
+            raise Decline("{} is part of the graph's interface", duplicate.name)
         if a is None or b is None or a.key() != b.key():
-            raise Decline("{} and {} do not hold the same", duplicate.name, kept.name)
+            raise Decline("{} and {} do not hold the same data", duplicate.name, kept.name)
         if not all(is_visible(kept, user.graph) for user in duplicate.users):
-            raise Decline("{} is hidden where {} is read", kept.name, duplicate.name)
+            raise Decline("{} is shadowed where {} is read", kept.name, duplicate.name)
         self._writers.check(duplicate, kept)
         size = a.nbytes
         readers = self._journal.replace_uses(duplicate, kept)
@@ -413,11 +413,11 @@ class Rewriter(Building):
     def move_constant(self, value: Value, graph: Graph) -> Fired:
         """Move an initializer into a subgraph that contains all its readers; it keeps its name."""
         if value.tensor is None or gone(value) or value.is_anchored or graph.in_function:
-            raise Decline("{} is part of the interface, or no constant of the model", value.name)
+            raise Decline("{} is part of the graph's interface, or not a constant of the model", value.name)
         moved = Value(value.name, graph)
         moved.tensor = value.tensor
         if not all(is_visible(moved, user.graph) for user in value.users):
-            raise Decline("{} is read outside of the body that is to hold it", value.name)
+            raise Decline("{} is read outside of the subgraph that would hold it", value.name)
         readers = self._journal.replace_uses(value, moved)
         self._journal.remove_initializer(value)
         self._journal.adopt_initializer(moved)
@@ -429,7 +429,7 @@ class Rewriter(Building):
         if value.tensor is None or gone(value):
             raise Decline("{} is not a constant of the model", value.name)
         if value.users or value.is_anchored:
-            raise Decline("{} is used or part of the interface", value.name)
+            raise Decline("{} is used, or part of the graph's interface", value.name)
         size = value.tensor.nbytes
         self._journal.remove_initializer(value)
         self._emit([], [], -size, f"initializer {value.name}")
