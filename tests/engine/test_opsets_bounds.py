@@ -85,7 +85,7 @@ def test_what_comes_of_itself_is_refused(monkeypatch: pytest.MonkeyPatch, times:
 
 def test_nodes_that_come_of_one_are_counted_over_all_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(descent_module, "MOST_NODES", 20)
-    with pytest.raises(ConversionError, match="Gelu 'y': more than 20 nodes would come of it"):
+    with pytest.raises(ConversionError, match="Gelu 'y': it would expand to more than 20 nodes"):
         convert(onnx.parser.parse_model(GELU), opset=8)
     assert convert(onnx.parser.parse_model(GELU), opset=19).opset_import[0].version == 19
 

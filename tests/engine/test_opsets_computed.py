@@ -70,7 +70,7 @@ def test_written_out(name: str) -> None:
 def test_computed_axes_stay_where_branches_have_one_rank(name: str) -> None:
     outcome, why = attempt(_case(name), 10)
     assert outcome == "refused"
-    assert "branches that give different ranks came with opset 11" in why
+    assert "branches of different ranks require opset 11" in why
 
 
 @pytest.mark.parametrize(

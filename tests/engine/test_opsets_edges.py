@@ -228,7 +228,7 @@ g (int64 n, bool on) => (int64[k] y) {
 def test_a_loop_that_carries_nothing_stays_above_opset_10() -> None:
     model = onnx.parser.parse_model(LOOP)
     assert convert(model, opset=11).opset_import[0].version == 11
-    with pytest.raises(ConversionError, match="v_initial has to be given before opset 11"):
+    with pytest.raises(ConversionError, match="v_initial is required before opset 11"):
         convert(model, opset=10)
 
 
@@ -420,7 +420,7 @@ def test_training_information_is_not_left_in_another_opset() -> None:
 @pytest.mark.parametrize(
     ("body", "target", "why"),
     [
-        ("g (string[3,3] x) => (string[3,3] y) { y = Trilu <upper = 0> (x) }", 12, "x has strings, and no number"),
+        ("g (string[3,3] x) => (string[3,3] y) { y = Trilu <upper = 0> (x) }", 12, "x holds strings, not numbers"),
         (
             "g (string[3,2] x) => (string[2,2] y) <int64[2,1] i = {2,0}> { y = GatherND (x, i) }",
             9,

@@ -62,7 +62,7 @@ def up(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     if old is None:
         raise Decline("the standard has no {} before opset {}", node.op_type, change.version)
     if new is None:
-        raise Decline("{} is gone from opset {} on", node.op_type, change.version)
+        raise Decline("{} was removed in opset {}", node.op_type, change.version)
     if any(True for _ in lacking(node, new)):
         carry(node, change, new, rw)
         return
@@ -84,7 +84,7 @@ def up(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
         attrs[name] = None
     for name, attribute in new.attributes.items():
         if attribute.required and name not in {**node.attrs, **attrs}:
-            raise Decline("{} has to be stated from opset {} on", name, change.version)
+            raise Decline("{} is required from opset {} on", name, change.version)
     yield
     _write(node, operands, attrs, rw)
 
@@ -147,11 +147,11 @@ def down(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
             if node.input(form.index) is None:
                 attrs[attribute] = LEFT_OUT.get((node.op_type, change.version), {}).get(name, attrs[attribute])
         elif node.input(form.index) is not None:
-            raise Decline("{} is given, which came with opset {}", name, change.version)
+            raise Decline("input {} requires opset {}", name, change.version)
         operands[form.index] = None
     for name, attribute_ in old.attributes.items():
         if attribute_.required and attrs.get(name, node.attrs.get(name)) is None:
-            raise Decline("{} has to be stated before opset {}", name, change.version)
+            raise Decline("{} is required before opset {}", name, change.version)
     yield
     _write(node, {i: v for i, v in operands.items() if i < len(node.inputs)}, attrs, rw)
     if any(result is not None and formal(old.outputs, index) is None for index, result in enumerate(node.outputs)):
@@ -190,7 +190,9 @@ def _droppable(node: Node, name: str, default: Any, change: Change, stated: Any 
     shown = "a reference" if isinstance(value, onnx.AttributeProto) else value
     if isinstance(value, Tensor):
         shown = "a tensor"
-    raise Decline("{}={} {} opset {}", name, shown, "came with" if stated is not None else "went with", change.version)
+    raise Decline(
+        "{}={} {} opset {}", name, shown, "requires" if stated is not None else "was removed in", change.version
+    )
 
 
 def _check_references(node: Node, change: Change) -> None:
@@ -198,13 +200,13 @@ def _check_references(node: Node, change: Change) -> None:
     key = node.op_type, change.version
     for name in (*CHOICES.get(key, ()), *(name for name, _ in RENAMED.get(key, ()))):
         if isinstance(node.attrs.get(name), onnx.AttributeProto):
-            raise Decline("an attribute refers to one of the function")
+            raise Decline("an attribute refers to an attribute of the function")
 
 
 def _check_choices(node: Node, change: Change) -> None:
     for name, later in CHOICES.get((node.op_type, change.version), {}).items():
         if node.attr(name) in later:
-            raise Decline("{}={} came with opset {}", name, node.attr(name), change.version)
+            raise Decline("{}={} requires opset {}", name, node.attr(name), change.version)
 
 
 def _check_operands(node: Node, old: defs.OpSchema, change: Change) -> None:
@@ -214,16 +216,16 @@ def _check_operands(node: Node, old: defs.OpSchema, change: Change) -> None:
         parameter = formal(old.inputs, index)
         if value is not None and parameter is None and index not in moved:
             assert change.after is not None
-            raise Decline("{} is given, which came with opset {}", change.after.inputs[index].name, change.version)
+            raise Decline("input {} requires opset {}", change.after.inputs[index].name, change.version)
         if value is None and parameter is not None and is_required(parameter):
-            raise Decline("{} has to be given before opset {}", parameter.name, change.version)
+            raise Decline("{} is required before opset {}", parameter.name, change.version)
     for index in range(len(node.inputs), len(old.inputs)):
         if is_required(old.inputs[index]) or index < old.min_input:
-            raise Decline("{} has to be given before opset {}", old.inputs[index].name, change.version)
+            raise Decline("{} is required before opset {}", old.inputs[index].name, change.version)
     for index, result in enumerate(node.outputs):
         if result is not None and result.uses and formal(old.outputs, index) is None:
             assert change.after is not None
-            raise Decline("{} is used, which came with opset {}", change.after.outputs[index].name, change.version)
+            raise Decline("output {} requires opset {}", change.after.outputs[index].name, change.version)
 
 
 def _numbers(node: Node, name: str, form: Moved) -> Any:
@@ -241,12 +243,17 @@ def _check_single(number: Any, attribute: defs.OpSchema.Attribute, change: Chang
     with np.errstate(over="ignore"):
         single = float(np.float32(number))
     if single != number and not math.isnan(number):
-        raise Decline("{} is {}, which no attribute holds before opset {}", attribute.name, number, change.version)
+        raise Decline(
+            "{} is {}, which float32 attributes cannot represent before opset {}",
+            attribute.name,
+            number,
+            change.version,
+        )
 
 
 def _as_operand(node: Node, value: Any, form: Moved) -> np.ndarray:
     if isinstance(value, onnx.AttributeProto):
-        raise Decline("an attribute refers to one of the function")
+        raise Decline("an attribute refers to an attribute of the function")
     dtype: Any = form.dtype
     if dtype is None:
         dtype = tensor_dtype_to_np_dtype(node.operand(0).element_type())

@@ -39,7 +39,7 @@ def write_out(node: Node, rw: Rewriter) -> None:
         Decline: its operator has no body at this opset, or the body cannot replace it.
     """
     if node.op_type == "Attention" and not node.attr("softcap", 0.0) >= 0:
-        raise Decline("a softcap of {} is one in the standard and none in the runtime", node.attr("softcap"))
+        raise Decline("softcap {} is applied by the standard and ignored by the runtime", node.attr("softcap"))
     proto = _standard(node)
     if proto is None:
         raise Decline
@@ -78,7 +78,7 @@ def called(rw: Rewriter, proto: onnx.FunctionProto, *operands: Value) -> list[Va
 def _loaded(proto: onnx.FunctionProto, outer: Collection[str] = ()) -> Graph:
     """The view of a function, with the outer names that it captures as further inputs."""
     for name in {*_defined(proto.node), *proto.input}.intersection(outer):
-        raise Decline("{} is the name of a value in the function that the operator is defined by, too", name)
+        raise Decline("{} is also the name of a value in the function that defines the operator", name)
     model = onnx.ModelProto(ir_version=_IR, opset_import=proto.opset_import)
     model.graph.name = "body"
     body = model.functions.add()
@@ -117,10 +117,12 @@ def _standard(node: Node) -> onnx.FunctionProto | None:
     if node.op != node.op_type or op_schema(node.op_type, node.domain, opset) is None:
         return None
     if not _RIGHT_ATTENTION and node.op == "Attention" and node.input(3) is not None and node.attr("is_causal", 0):
-        raise Decline("the function of Attention with a mask that is causal too is wrong in onnx {}", onnx.__version__)
+        raise Decline(
+            "the function of Attention with both attn_mask and is_causal is wrong in onnx {}", onnx.__version__
+        )
     if not _RIGHT_PADDING and node.op == "Attention" and node.input(6) is not None and node.attr("is_causal", 0):
         raise Decline(
-            "the function of Attention with padding that is causal too is not right in onnx {}", onnx.__version__
+            "the function of Attention with both nonpad_kv_seqlen and is_causal is wrong in onnx {}", onnx.__version__
         )
     schema: Any = defs.get_schema(node.op_type, opset, node.domain)
     plain, dependent = schema.function_opset_versions, schema.context_dependent_function_opset_versions

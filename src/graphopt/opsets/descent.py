@@ -73,7 +73,7 @@ class Descent:
                 self._origins[node] = origin
                 origin.made += 1
         if origin.made > MOST_NODES:
-            raise Decline("more than {} nodes would come of it", MOST_NODES)
+            raise Decline("it would expand to more than {} nodes", MOST_NODES)
 
 
 def _bodies(node: Node) -> Iterable[Graph]:

@@ -156,7 +156,7 @@ def _cast_back(rw: Rewriter, value: Value, dtype: int | None) -> Value:
 def _attributes(node: Node, carriers: dict[str, int], schema: defs.OpSchema) -> dict[str, Any]:
     """The attributes of the node in wider types; declines if one of them states an element type."""
     if "dtype" in node.attrs or (carriers and node.op_type in ("ConstantOfShape", "Constant")):
-        raise Decline("it states an element type that opset {} does not have there", schema.since_version)
+        raise Decline("its element type is not supported there at opset {}", schema.since_version)
     return dict(node.attrs)
 
 
@@ -197,4 +197,4 @@ def _computes(op_type: str, dtype: int, wider: int) -> bool:
 
 def _refusal(change: Change, schema: defs.OpSchema, value: Value) -> Decline:
     where = "from opset {} on" if schema is change.after else "before opset {}"
-    return Decline("{} takes no {} " + where, change.op_type, text(value.type), change.version)
+    return Decline("{} does not take {} " + where, change.op_type, text(value.type), change.version)

@@ -64,4 +64,4 @@ def stays(node: Node, version: int) -> bool:
 
 
 def _refers(node: Node, change: Change, rw: Rewriter) -> None:
-    raise Decline("an attribute refers to one of the function")
+    raise Decline("an attribute refers to an attribute of the function")

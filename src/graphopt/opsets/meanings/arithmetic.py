@@ -58,12 +58,12 @@ def bounds_as_attributes(node: Node, change: Change, rw: Rewriter) -> Iterator[N
     bounds = [node.input(1), node.input(2)]
     numbers = [bound.array().item() for bound in bounds if bound is not None and bound.is_const]
     if any(map(np.isnan, numbers)):
-        raise Decline("a bound of {} is no number, which Clip passes over and Max and Min do not", node.result.name)
+        raise Decline("a bound of {} is NaN, which Clip ignores and Max and Min propagate", node.result.name)
     if x.dtype == TensorProto.FLOAT and all(bound is None or bound.is_const for bound in bounds) and _in_order(bounds):
         yield from automatic.down(node, change, rw)
         return
     if x.dtype not in FLOAT_TYPES:
-        raise Decline("the element type of {} is not known, or none of floats", x.name)
+        raise Decline("the element type of {} is not known to be a float", x.name)
     rw.replace(node, [_bounded(node, rw)])
 
 

@@ -25,7 +25,7 @@ def broadcast_from_the_right(node: Node, change: Change, rw: Rewriter) -> Iterat
         rank = len(node.operand(0).dims())
         behind = rank - (axis + rank if axis < 0 else axis) - len(b.dims())
         if behind < 0:
-            raise Decline("{} has no {} axes from {} on", node.operand(0).name, len(b.dims()), axis)
+            raise Decline("{} does not have {} axes from axis {} on", node.operand(0).name, len(b.dims()), axis)
     yield
     operands: dict[int, Value] = {}
     if behind:
@@ -53,7 +53,7 @@ def type_by_number(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     """Convert the type, which was a name, to its number."""
     name = node.attrs.get("to")
     if not isinstance(name, str) or name.upper() not in set(TensorProto.DataType.keys()):
-        raise Decline("{} is no element type", name)
+        raise Decline("{} is not an element type", name)
     yield
     rw.set_attr(node, to=TensorProto.DataType.Value(name.upper()))
 
@@ -62,7 +62,7 @@ def type_by_number(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 def inference_alone(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     """Drop `is_test`; the forms for training have no equivalent at opset 7."""
     if not node.attr("is_test", 0):
-        raise Decline("is_test=0 went with opset 7")
+        raise Decline("is_test=0 was removed in opset 7")
     yield
     rw.set_attr(node, is_test=None)
 
@@ -85,7 +85,7 @@ def integer_power(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     """Convert the power, which was a float, to an integer."""
     power = node.attr("p", 2.0)
     if power != int(power):
-        raise Decline("p={} went with opset 2", power)
+        raise Decline("p={} is not an integer, as opset 2 requires", power)
     yield
     rw.set_attr(node, p=int(power))
 
@@ -103,7 +103,7 @@ def sizes_by_attribute(node: Node, change: Change, rw: Rewriter) -> Iterator[Non
     axis, sizes = node.attrs.get("axis"), node.attrs.get("split")
     given = node.input(1)
     if axis is None:
-        raise Decline("axis has to be stated from opset 2 on")
+        raise Decline("axis is required from opset 2 on")
     if given is not None:
         sizes = tuple(int(size) for size in given.array().reshape(-1))
     yield

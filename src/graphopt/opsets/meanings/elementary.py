@@ -136,7 +136,7 @@ def beyond_all_numbers(node: Node, change: Change, rw: Rewriter) -> None:
     high, low = op("Greater", x, top), op("Less", x, -top)
     wanted = [each for name, each in (("positive", high), ("negative", low)) if node.attr(f"detect_{name}", 1)]
     if not wanted:
-        raise Decline("it detects nothing")
+        raise Decline("detect_negative and detect_positive are both 0")
     rw.replace(node, [wanted[0] if len(wanted) == 1 else op("Or", high, low)])
 
 

@@ -29,7 +29,7 @@ def _stated(node: Node, **defaults: Any) -> list[Any]:
     found = [node.attrs.get(name, default) for name, default in defaults.items()]
     kinds = [each if isinstance(each, type) else type(each) for each in defaults.values()]
     if len(node.inputs) != 1 or set(node.attrs) - set(defaults) or not all(map(isinstance, found, kinds)):
-        raise Decline("it is not the {} that is gone from opset {} on", node.op_type, _GONE)
+        raise Decline("it is not the experimental {} that was removed in opset {}", node.op_type, _GONE)
     return found
 
 
@@ -66,7 +66,7 @@ def border_cut_off(node: Node, change: Change, rw: Rewriter) -> None:
     """Slice off borders on the left, top, right and bottom; or on the left and top, if the size is given."""
     border, sizes = _stated(node, border=tuple, scale=())
     if len(border) != 4 or len(sizes) not in (0, 2):
-        raise Decline("border has {} numbers, and scale {}", len(border), len(sizes))
+        raise Decline("border has {} elements, and scale has {}", len(border), len(sizes))
     left, above, right, below = border
     ends = [above + sizes[0], left + sizes[1]] if sizes else [-below or _FAR, -right or _FAR]
     rw.replace(node, [rw.op("Slice", node.operand(0), starts=[above, left], ends=ends, axes=[2, 3])])

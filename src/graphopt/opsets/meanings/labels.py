@@ -38,7 +38,7 @@ def without_keys_that_are_nan(node: Node, change: Change, rw: Rewriter) -> Itera
     kept = [at for at, key in enumerate(keys) if not math.isnan(key)]
     if len(kept) < len(keys):
         if not kept:
-            raise Decline("NaN is its only key, and equals itself from opset 4 on")
+            raise Decline("its only key is NaN, which matches NaN only from opset 4 on")
         stated = {name: node.attrs[name] for name in ("keys_floats", *_VALUES) if name in node.attrs}
         rw.set_attr(node, **{name: tuple(values[at] for at in kept) for name, values in stated.items()})
     yield from automatic.up(node, change, rw)
@@ -48,5 +48,5 @@ def without_keys_that_are_nan(node: Node, change: Change, rw: Rewriter) -> Itera
 def of_keys_that_are_numbers(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     """Decline NaN keys, which equal NaN from opset 4 on only."""
     if any(map(math.isnan, node.attrs.get("keys_floats") or ())):
-        raise Decline("a key is NaN, which equals itself from opset 4 on")
+        raise Decline("a key is NaN, which matches NaN only from opset 4 on")
     yield from automatic.down(node, change, rw)

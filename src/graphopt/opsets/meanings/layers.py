@@ -69,7 +69,7 @@ def training_by_attribute(node: Node, change: Change, rw: Rewriter) -> Iterator[
         yield from automatic.up(node, change, rw)
         return
     if any(value is not None and value.uses for value in node.outputs[3:]):
-        raise Decline("saved_mean and saved_var went with opset 14")
+        raise Decline("saved_mean and saved_var were removed in opset 14")
     yield
     attrs = {**node.attrs, "training_mode": 1}
     rw.replace(node, rw.outputs(3, "BatchNormalization", *node.inputs, **attrs))
@@ -122,7 +122,7 @@ def of_mean_and_deviation(node: Node, change: Change, rw: Rewriter) -> None:
     """Write out the normalization by mean((x - mean(x))^2); the standard's mean(x^2) - mean(x)^2 would cancel."""
     x, scale, bias = node.operand(0), node.operand(1), node.input(2)
     if x.dtype is None or any(value is not None and value.uses for value in node.outputs[1:]):
-        raise Decline("the element type of {} is not known, or its moments are used", x.name)
+        raise Decline("the element type of {} is not known, or the outputs of its statistics are used", x.name)
     axis, stash = node.attr("axis", -1), node.attr("stash_type", 1)
     if x.dtype == TensorProto.DOUBLE:
         stash = x.dtype  # the runtime does not compute doubles in float, although the standard may require it
@@ -144,7 +144,7 @@ def factors_of_channels(node: Node, change: Change, rw: Rewriter) -> Iterator[No
     """Repeat scale and bias of each group for all its channels."""
     channels, groups = node.operand(0).size(1), node.attrs.get("num_groups")
     if not isinstance(groups, int) or groups < 1 or channels % groups:
-        raise Decline("{} channels make no {} groups", channels, groups)
+        raise Decline("{} channels are not a multiple of {} groups", channels, groups)
     count = channels // groups
     yield
     repeated: dict[int, np.ndarray | Value] = {}
@@ -191,7 +191,7 @@ def mask_of_truths(node: Node, change: Change, rw: Rewriter) -> Step:
     if mask is None:
         return automatic.up(node, change, rw)
     if mask.uses:
-        raise Decline("mask is used, of which nobody agreed on the type before opset 10")
+        raise Decline("mask is used, whose element type was ambiguous before opset 10")
     without_mask(node, rw)
     return None
 
@@ -227,7 +227,7 @@ def ratio_that_is_read(node: Node, change: Change, rw: Rewriter) -> Iterator[Non
     The mask is all true in the standard, and in the runtime from opset 12 on; before, the runtime has it all false.
     """
     if (mask := node.output(1)) is not None and mask.uses:
-        raise Decline("mask is used, which the runtime has all false before opset 12")
+        raise Decline("mask is used, which is all false in the runtime before opset 12")
     if not 0 <= float(node.attr("ratio", 0.5)) < 1:
         rw.set_attr(node, ratio=None)
     yield from automatic.up(node, change, rw)
@@ -240,7 +240,7 @@ def inference_of_dropout(node: Node, change: Change, rw: Rewriter) -> Iterator[N
     if training is not None and (training.const() is None or training.array().any()):
         ratio = node.input(1)
         if ratio is None or ratio.const() is None or ratio.array().any():
-            raise Decline("training_mode came with opset 12")
+            raise Decline("training_mode requires opset 12")
     if (mask := node.output(1)) is not None and mask.uses:
         all_pass(node, rw)
         return

@@ -65,7 +65,7 @@ def places_along_each_axis(node: Node, change: Change, rw: Rewriter) -> None:
     """List positions in the flattened tensor, and compute those along each axis from them."""
     x, op = node.operand(0), Counting(rw)
     if not x.dims():
-        raise Decline("there is no NonZero before opset 9, and it is of a single number")
+        raise Decline("there is no NonZero before opset 9, and its operand is a scalar")
     places = _places(rw, flat(rw, rw.op("Cast", x, to=TensorProto.BOOL)))
     rows: list[Value] = []
     for axis in reversed(range(len(x.dims()))):
@@ -137,7 +137,7 @@ def compared_with_each_other(node: Node, change: Change, rw: Rewriter) -> None:
     """Compare all pairs of rows: the index of a row is the number of distinct rows before it."""
     x, axis, op = node.operand(0), node.attrs.get("axis"), Counting(rw)
     if x.dtype == TensorProto.STRING:
-        raise Decline("there is no Unique before opset 11, and text has no order")
+        raise Decline("there is no Unique before opset 11, and its operand holds strings")
     along = 0
     if axis is None:
         x = flat(rw, x)

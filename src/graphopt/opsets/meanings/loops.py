@@ -38,7 +38,7 @@ def as_loop(node: Node, change: Change, rw: Rewriter) -> None:
     count = node.attr("num_scan_inputs")
     states = len(node.inputs) - count
     if not states:
-        raise Decline("a Loop without anything that it carries came with opset 13")
+        raise Decline("a Loop without carried values requires opset 13")
     operands = [node.operand(index) for index in range(len(node.inputs))]
     op, results = Counting(rw), len(node.outputs) - states
     backward = node.attr("scan_input_directions") or (0,) * count
@@ -110,7 +110,7 @@ def _body(
 def over_batches(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     """Nest the `Scan` in a `Scan` over the batch: until opset 8 it runs over each sequence of a batch separately."""
     if node.input(0) is not None:
-        raise Decline("sequence_lens went with opset 9")
+        raise Decline("sequence_lens was removed in opset 9")
     directions, count = node.attrs.get("directions"), node.attr("num_scan_inputs")
     yield
     yield  # the body is copied once its nodes are written
@@ -137,7 +137,7 @@ def _captured(node: Node) -> list[Value]:
     """The outer values that the body of a node captures, all of them named."""
     captured = list(dict.fromkeys(captured_values(node)))
     if any(not value.name for value in captured):
-        raise Decline("Scan goes over batches until opset 8")
+        raise Decline("at opset 8 Scan takes batches, and a captured value has no name")
     return captured
 
 
@@ -158,12 +158,12 @@ def of_one_shape(node: Node, change: Change, rw: Rewriter) -> Step:
         if not first.has_shape_of(second):
             chosen = CallersChoice(rw.model).sizes if chosen is None else chosen
             if first in chosen or second in chosen:
-                raise Decline("branches whose sizes the caller may set came with opset 11")
+                raise Decline("branches whose sizes the caller may override require opset 11")
         if first.shape is None or second.shape is None:
             continue
         if len(first.shape) != len(second.shape):
-            raise Decline("branches that give different ranks came with opset 11")
+            raise Decline("branches of different ranks require opset 11")
         pairs = zip(first.shape, second.shape, strict=True)
         if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs):
-            raise Decline("branches that give different shapes came with opset 11")
+            raise Decline("branches of different shapes require opset 11")
     return automatic.down(node, change, rw)

@@ -144,7 +144,7 @@ def wrapped(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
         if before or after:
             start, end = max(-before, 0), pad.x.size(axis) - max(-after, 0)
             if end <= start:
-                raise Decline("nothing of axis {} is left to go round", axis)
+                raise Decline("axis {} is empty after cropping, and cannot be wrapped", axis)
             # Negative pads cut elements off before the rest is wrapped.
             places = np.arange(-max(before, 0), end - start + max(after, 0), dtype=np.int64)
             result = rw.op("Gather", result, start + places % (end - start), axis=axis)

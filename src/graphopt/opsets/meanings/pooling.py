@@ -80,15 +80,15 @@ def _padded(node: Node, rw: Rewriter) -> None:
     more = [max(extent[2], 0) for extent in _extents(pool)]
     after = tuple(old + extra for old, extra in zip(pool.after, more, strict=True))
     if any(more) and pool.op != "MaxPool" and (pool.counts_padding or pool.op == "LpPool"):
-        raise Decline("ceil_mode=1 counts padding that cannot be stated before")
+        raise Decline("ceil_mode=1 counts padding that pads cannot express")
     if any(pad >= size for pad, size in zip(after, pool.kernel, strict=True)):
-        raise Decline("ceil_mode=1 would take a padding of a whole window")
+        raise Decline("without ceil_mode, a pad would be as large as the window")
     rw.set_attr(node, ceil_mode=None, pads=pool.before + after, auto_pad=None)
 
 
 def _of(node: Node) -> Pool:
     if (indices := node.output(1)) is not None and indices.uses:
-        raise Decline("Indices is used, and windows are written out")
+        raise Decline("Indices is used, which the expanded form does not compute")
     return Pool.of(node)
 
 
@@ -96,7 +96,7 @@ def _cell_by_cell(node: Node, rw: Rewriter) -> None:
     """Combine slices of the image, one for each position in the window."""
     pool = _of(node)
     if pool.same or math.prod(pool.kernel) > _MOST_CELLS:
-        raise Decline("dilations={} cannot be written out", pool.dilations)
+        raise Decline("dilations={} cannot be expanded with auto_pad or so large a window", pool.dilations)
     extents, x = _extents(pool), pool.x
     op = typed(rw, x)
     power = node.attr("p", 2)

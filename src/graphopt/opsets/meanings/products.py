@@ -83,7 +83,7 @@ def _read(node: Node) -> tuple[list[_Term], str]:
     texts = left.split(",")
     operands = [node.operand(index) for index in range(len(node.inputs))]
     if len(texts) != len(operands) or not all(_TERM.fullmatch(text) for text in (*texts, right)):
-        raise Decline("there is no Einsum before opset 12, and {} is not read", equation)
+        raise Decline("there is no Einsum before opset 12, and {} is not a supported equation", equation)
     dotted = [len(x.dims()) - len(text) + 3 for x, text in zip(operands, texts, strict=True) if "..." in text]
     fresh = [letter for letter in ascii_letters if letter not in equation][: max(dotted, default=0)]
     found = []
@@ -91,7 +91,7 @@ def _read(node: Node) -> tuple[list[_Term], str]:
         count = len(x.dims()) - len(text) + 3
         letters = text.replace("...", "".join(fresh[len(fresh) - count :]) if count else "")
         if len(letters) != len(x.dims()):
-            raise Decline("there is no Einsum before opset 12, and {} is not read", equation)
+            raise Decline("there is no Einsum before opset 12, and {} is not a supported equation", equation)
         found.append(_Term(x, letters))
     if arrow:
         return found, right.replace("...", "".join(fresh))

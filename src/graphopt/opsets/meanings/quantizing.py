@@ -60,7 +60,7 @@ def _by_arithmetic(node: Node, rw: Rewriter, scale: Value, zero: Value | None) -
         rw.replace(node, [result if stated == kind else rw.op("Cast", result, to=stated)])
         return
     if dtype is None or np.dtype(tensor_dtype_to_np_dtype(dtype)).kind not in "iu" or x.dtype != stated:
-        raise Decline("it quantizes to no integers of whole bytes")
+        raise Decline("it does not quantize to an integer type of whole bytes")
     limits = np.iinfo(tensor_dtype_to_np_dtype(dtype))
     number = tensor_dtype_to_np_dtype(kind)
     wide = x if stated == kind else rw.op("Cast", x, to=kind)
@@ -150,7 +150,7 @@ def _by_quotient(node: Node, scale: Value, rw: Rewriter) -> None:
     """Divide in half precision first, and quantize the quotient with scale 1: older opsets would divide in float."""
     x, sizes = node.operand(0), scale.sizes()
     if node.attr("block_size", 0):
-        raise Decline("{} is divided by blocks in half precision", x.name)
+        raise Decline("{} is quantized per block in float16", x.name)
     single = sizes in ((), (1,))
     behind = 0 if single else len(x.dims()) - x.axis(node.attr("axis", 1)) - 1
     steps = np.ones(sizes, tensor_dtype_to_np_dtype(scale.dtype or 0))
@@ -183,7 +183,7 @@ def of_dequantized(node: Node, change: Change, rw: Rewriter) -> None:
     )  # fmt: skip
     scales = [node.operand(at) for at in (1, 4, 6)]
     if any(each.dims() not in ((), (1,)) for each in scales):
-        raise Decline("it has scales of rows or columns")
+        raise Decline("its scales are not per tensor")
     rw.replace(node, [rw.op("QuantizeLinear", rw.op("MatMul", a, b), scales[2], node.operand(7))])
 
 
@@ -197,7 +197,7 @@ def of_single_floats(node: Node, change: Change, rw: Rewriter) -> None:
     x, weight = (_less_zero_point(rw, node, index) for index in (0, 1))
     taps = math.prod(node.operand(1).sizes()[1:])
     if taps * _BYTE * 15 > _EXACT:
-        raise Decline("there is no ConvInteger before opset 10, and sums of {} products are not exact in floats", taps)
+        raise Decline("there is no ConvInteger before opset 10, and sums of {} products are not exact in float32", taps)
     parts: list[tuple[int, Value]] = [(1, x)]
     if taps * _BYTE * _BYTE > _EXACT:
         sixteen = np.asarray(16, np.int32)

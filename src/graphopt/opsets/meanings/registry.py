@@ -51,7 +51,7 @@ def number_like(x: Value, number: float) -> np.ndarray:
         Decline: the type is not known, or not numeric.
     """
     if x.element_type() == TensorProto.STRING:
-        raise Decline("{} has strings, and no number", x.name)
+        raise Decline("{} holds strings, not numbers", x.name)
     return np.asarray(number, tensor_dtype_to_np_dtype(x.element_type()))
 
 

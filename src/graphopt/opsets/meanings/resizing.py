@@ -30,7 +30,7 @@ def called_resize(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
 def called_upsample(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     """Rename `Resize` to `Upsample`, which supports only scales of at least 1."""
     if any(scale < 1 for scale in node.operand(1).array().reshape(-1)):
-        raise Decline("a scale is below 1, which came with opset 10")
+        raise Decline("a scale below 1 requires opset 10")
     yield
     rw.replace(node, [rw.op("Upsample", *node.inputs, **node.attrs)])
 
@@ -69,16 +69,16 @@ def coordinates_by_default(node: Node, change: Change, rw: Rewriter) -> Iterator
     else:
         raise Decline("neither scales nor sizes are given")
     if mode not in ("nearest", "linear"):
-        raise Decline("mode={} came with opset 11", mode)
+        raise Decline("mode={} requires opset 11", mode)
     coordinates = node.attr("coordinate_transformation_mode", "half_pixel")
     if coordinates != "asymmetric":
-        raise Decline("coordinate_transformation_mode={} came with opset 11", coordinates)
+        raise Decline("coordinate_transformation_mode={} requires opset 11", coordinates)
     nearest = node.attr("nearest_mode", "round_prefer_floor")
     wanted = {"floor" if factor > 1 else "ceil" for factor in factors if factor != 1}
     if mode == "nearest" and wanted - {nearest}:
-        raise Decline("nearest_mode={} came with opset 11", nearest)
+        raise Decline("nearest_mode={} requires opset 11", nearest)
     if node.attr("exclude_outside", 0) and mode != "nearest":
-        raise Decline("exclude_outside=1 came with opset 11")
+        raise Decline("exclude_outside=1 requires opset 11")
     yield
     given = node.input(2) if sizes is None else factors
     rw.replace(node, [rw.op("Resize", node.operand(0), given, mode=mode)])
@@ -88,7 +88,7 @@ def coordinates_by_default(node: Node, change: Change, rw: Rewriter) -> Iterator
 def operands_given(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     """Add an empty region and empty scales, which were required."""
     if node.input(1) is None and node.attr("coordinate_transformation_mode") == "tf_crop_and_resize":
-        raise Decline("the region is missing that tf_crop_and_resize is of")
+        raise Decline("tf_crop_and_resize requires roi, which is not given")
     empty = np.zeros(0, np.float32)
     missing = {index: empty for index in (1, 2) if node.input(index) is None}
     if missing:
@@ -127,7 +127,7 @@ def places_of(node: Node) -> dict[str, Any]:
     nearest = node.attr("nearest_mode", "round_prefer_floor")
     if coordinates == OF_TENSORFLOW:
         if node.attr("mode", "nearest") != "nearest" or nearest != "floor":
-            raise Decline("coordinate_transformation_mode={} is of opset 11 and 12", coordinates)
+            raise Decline("coordinate_transformation_mode={} exists at opsets 11 and 12 only", coordinates)
         coordinates, nearest = "half_pixel", "round_prefer_ceil"  # floor(c + 0.5) rounds c with ties up
     return {"coordinate_transformation_mode": coordinates, "nearest_mode": nearest}
 
@@ -151,7 +151,7 @@ def proportional_axes(node: Node) -> list[int]:
     rank = len(node.operand(0).dims())
     axes = node.attrs.get("axes")
     if axes is not None and min(axes, default=0) < 0:
-        raise Decline("the runtime overlooks axes that count from the end where proportions are kept")
+        raise Decline("the runtime ignores negative axes if the aspect ratio is kept")
     return list(range(rank) if axes is None else axes)
 
 
@@ -160,7 +160,7 @@ def _state_proportions(node: Node, rw: Rewriter) -> None:
     places, policy = proportional_axes(node), node.attr("keep_aspect_ratio_policy")
     own = np.asarray([node.operand(0).size(axis) for axis in places], np.float32)
     if not own.all():
-        raise Decline("{} is empty, and has no proportions", node.operand(0).name)
+        raise Decline("{} is empty, and has no aspect ratio", node.operand(0).name)
     factors = np.asarray(node.operand(3).ints(), np.float32) / own
     factor = factors.max() if policy == "not_smaller" else factors.min()
     sizes = np.floor(own * factor + np.float32(0.5))
@@ -169,7 +169,7 @@ def _state_proportions(node: Node, rw: Rewriter) -> None:
     elif (np.floor(own * factor) == sizes).all():
         rw.set_inputs(node, {2: np.full(len(places), factor), 3: None}, keep_aspect_ratio_policy=None)
     else:
-        raise Decline("keep_aspect_ratio_policy={} came with opset 18, and the factor gives other sizes", policy)
+        raise Decline("keep_aspect_ratio_policy={} requires opset 18, since its scale gives other sizes", policy)
 
 
 @down(18, "Resize")
@@ -255,9 +255,9 @@ def _settings(node: Node, opset: int) -> dict[str, Any]:
     if opset < _REGIONS_SINCE:
         return {"mode": mode, "coordinate_transformation_mode": "asymmetric", "nearest_mode": ""}
     if node.attr("coordinate_transformation_mode") == "tf_crop_and_resize":
-        raise Decline("coordinate_transformation_mode=tf_crop_and_resize came with opset 11")
+        raise Decline("coordinate_transformation_mode=tf_crop_and_resize requires opset 11")
     if node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
-        raise Decline("keep_aspect_ratio_policy came with opset 18")
+        raise Decline("keep_aspect_ratio_policy requires opset 18")
     names = ("cubic_coeff_a", "exclude_outside", "antialias")
     return {
         "mode": mode,
@@ -312,7 +312,7 @@ def _weights(size: int, number: float, settings: dict[str, Any], *, by_size: boo
     if settings["mode"] == "nearest" and not settings.get("antialias"):
         return _nearest_weights(size, number, settings, by_size=by_size)
     if not by_size and int(size * float(number)) != int(np.float32(size) * np.float32(number)):
-        raise Decline("how many elements {} times {} are depends on the precision", size, number)
+        raise Decline("the output size {} * {} depends on the precision", size, number)
     from onnx.reference import ReferenceEvaluator
 
     inputs = ["x", "", "" if by_size else "n", "n" if by_size else ""]
@@ -327,7 +327,7 @@ def _weights(size: int, number: float, settings: dict[str, Any], *, by_size: boo
     made = np.asarray(found[0]).T
     if settings.get("coordinate_transformation_mode") == "pytorch_half_pixel" and len(made) == 1:
         if settings.get("antialias"):
-            raise Decline("what antialias makes of a single element is not known")
+            raise Decline("antialias of an axis of size 1 is not defined")
         return np.eye(1, size, dtype=np.float32)  # at 0, as the standard states; its evaluator uses -0.5
     return made
 
@@ -336,7 +336,7 @@ def _along(x: Value, axis: int, weights: np.ndarray, source: Value, rw: Rewriter
     """The weighted sums along an axis; a single element is gathered, of any type."""
     count = int((weights != 0).sum(axis=1).max())
     if not 0 < count <= _MOST_TAPS:
-        raise Decline("each element is made of {}", count)
+        raise Decline("each output element would combine {} input elements", count)
     places = np.argsort(weights == 0, axis=1, kind="stable")[:, :count]
     shares = np.take_along_axis(weights, places, axis=1)
     # Missing elements repeat the first one with a part of its weight: a weight of 0 would turn an infinity into NaN.

@@ -71,7 +71,7 @@ def _refuse_nothing(x: Value, sizes: Value, places: list[int], *, larger: bool) 
     """
     array, own = sizes.const(), [x.dims()[place] for place in places]
     if 0 in own:
-        raise Decline("{} is empty, and has no proportions", x.name)
+        raise Decline("{} is empty, and has no aspect ratio", x.name)
     known = [size for size in own if isinstance(size, int)]
     if array is None or len(known) < len(own):
         return
@@ -79,7 +79,7 @@ def _refuse_nothing(x: Value, sizes: Value, places: list[int], *, larger: bool) 
     scales = array.astype(np.float32) / single
     scale = scales.max() if larger else scales.min()
     if not np.floor(single * scale + np.float32(0.5)).all():
-        raise Decline("{} is made so small that nothing is left of it", x.name)
+        raise Decline("{} would be resized to size 0", x.name)
 
 
 def _factor(node: Node, rw: Rewriter, places: list[int]) -> Value:
@@ -95,7 +95,7 @@ def _check_lists(node: Node) -> None:
     """Check that scales, sizes and a region have rank 1: the runtime accepts any rank, but `Gather` here does not."""
     for value in node.operands[1:]:
         if value.shape is not None and len(value.shape) != 1:
-            raise Decline("{} is no list", value.name)
+            raise Decline("{} does not have rank 1", value.name)
 
 
 @down_at_last(9, "Upsample")
@@ -107,7 +107,7 @@ def gathered_at_computed_places(node: Node, change: Change, rw: Rewriter) -> Non
     _check_lists(node)
     x, opset = node.operand(0), node.graph.opset()
     if node.attr("antialias", 0):
-        raise Decline("antialias=1 came with opset 18, and its sizes are computed")
+        raise Decline("antialias=1 requires opset 18 if its sizes are not constant")
     if node.attrs.get("axes") is not None and not keeps_proportions(node):
         computed_sizes_of_all_axes(node, change, rw)
         return
@@ -174,7 +174,7 @@ class _Resizing:
             return cls(rw, _of_singles(rw), node, *known)
         axes = proportional_axes(node)
         if known[1] == "tf_crop_and_resize" and axes != sorted(range(len(node.operand(0).dims()))):
-            raise Decline("axes came with opset 18, and a region of some")
+            raise Decline("tf_crop_and_resize of some axes requires opset 18")
         return cls(rw, _of_singles(rw), node, *known, axes, _factor(node, rw, axes))
 
     def _scales(self) -> Value:

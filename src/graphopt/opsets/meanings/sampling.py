@@ -199,7 +199,7 @@ def grids_of_images(node: Node, change: Change, rw: Rewriter) -> None:
 def _by_grid(node: Node, rw: Rewriter) -> None:
     x, grid = node.operand(0), node.operand(1)
     if x.dtype not in FLOAT_TYPES or x.dtype != grid.dtype:
-        raise Decline("{} does not hold the floats that {} does", x.name, grid.name)
+        raise Decline("{} does not have the same float type as {}", x.name, grid.name)
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(found := node.attr("mode", "linear"), found)
     how = _Sampling(mode, node.attr("padding_mode", "zeros"), bool(node.attr("align_corners", 0)))
     image = _Image.of(x, rw)
@@ -219,7 +219,7 @@ def sampled_and_multiplied(node: Node, change: Change, rw: Rewriter) -> None:
     """Sample every element of every window, and multiply the matrix of windows by the weights."""
     x, weight, bias = node.operand(0), node.operand(1), node.input(3)
     if len(x.dims()) != 4:
-        raise Decline("there is no DeformConv before opset 19, and it is not of images")
+        raise Decline("there is no DeformConv before opset 19, and its operand is not an image")
     batch, counts = x.size(0), node.operand(2).sizes()[2:]
     outputs, depth, *kernel = weight.sizes()
     groups, shared, taps = node.attr("group", 1), node.attr("offset_group", 1), math.prod(kernel)

@@ -30,7 +30,7 @@ def product_with_waves(node: Node, change: Change, rw: Rewriter) -> None:
     half = inverse and onesided
     wanted = (2 * (size - 1) if half else size) if length is None else length.integer()
     if wanted < 0:
-        raise Decline("a transform of {} elements", wanted)
+        raise Decline("the transform has length {}, expected 0 or more", wanted)
     if half:
         rw.replace(node, [_of_half(rw, x, axis, min(size, wanted // 2 + 1), wanted)])
         return
@@ -70,7 +70,7 @@ def _transformed(
 def _of_half(rw: Rewriter, x: Value, axis: int, used: int, wanted: int) -> Value:
     """The inverse transform to a real signal from the first half of a transform, which determines the other half."""
     if x.dtype not in FLOAT_TYPES or x.size(-1) != 2:
-        raise Decline("{} does not hold floats of two parts", x.name)
+        raise Decline("{} does not hold complex floats", x.name)
     rank, among = len(x.dims()), max(wanted, 1)
     times = np.asarray([1 if k == 0 or 2 * k == wanted else 2 for k in range(used)])[:, None] / among
     angles = np.outer(np.arange(used), np.arange(wanted)) % among * (2 * math.pi / among)
@@ -109,7 +109,7 @@ def _frame_places(rw: Rewriter, x: Value, step: Value, size: int) -> Number:
     if step.is_const:
         apart = step.integer()
         if apart < 1:
-            raise Decline("frames are {} elements apart", apart)
+            raise Decline("the frame step is {}, expected 1 or more", apart)
         if isinstance(total, int):
             starts = np.arange((total - size) // apart + 1, dtype=np.int64) * apart
             return starts[:, None] + np.arange(size)
@@ -157,7 +157,7 @@ def summed_from_columns(node: Node, change: Change, rw: Rewriter) -> None:
                 lying[int(np.ravel_multi_index(place, image))].append(cell * windows + window)
     most = max(map(len, lying), default=0)
     if not 0 < most <= _MOST_PARTS:
-        raise Decline("there is no Col2Im before opset 18, and {} windows lie on an element", most)
+        raise Decline("there is no Col2Im before opset 18, and {} windows overlap at an element", most)
     none = cells * windows
     places = np.asarray([each + [none] * (most - len(each)) for each in lying], np.int64)
     channels = x.size(1) // cells
