@@ -304,7 +304,7 @@ def test_plain_inputs_and_open_sizes_stay_direct() -> None:
 def test_weights_that_overflow_stay_direct() -> None:
     model = layer((1, 16, 9, 9), 16, bias=False)
     model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.full((16, 16, 3, 3), 3e38, np.float32), "w"))
-    assert reasons(convert(model, force=2)) == ["the transformed weights leave the range of float32"]
+    assert reasons(convert(model, force=2)) == ["the transformed weights overflow in float32"]
 
 
 def test_unblocked_is_the_inverse() -> None:

@@ -79,7 +79,7 @@ class ConvertEluToExp(Weighed, OpRule):
         x, alpha = node.operand(0), float(node.attr("alpha", 1.0))
         size = floats(x)
         if not 0 < alpha <= 1 or (node.op == "Celu" and alpha != 1):
-            raise Decline("with an alpha of {} the curve crosses its tangent", alpha)
+            raise Decline("alpha is {}, where the curve crosses its tangent", alpha)
         passes = 4 if alpha == 1 else 5
         self.weigh(rw, {"kernel": 1, node.op.lower(): size}, {"kernel": passes, "element": passes * size})
         power = rw.op("Exp", rw.op("Min", x, np.array(0, np.float32)))
@@ -121,7 +121,7 @@ class ConvertShrinkToClip(Weighed, OpRule):
         x, bias, bound = node.operand(0), float(node.attr("bias", 0.0)), float(node.attr("lambd", 0.5))
         size = floats(x)
         if bias != bound or not 0 < bound < np.inf:
-            raise Decline("a bias of {} is not the threshold of {}", bias, bound)
+            raise Decline("bias is {} and lambd is {}, expected equal finite numbers", bias, bound)
         self.weigh(rw, {"kernel": 1, "shrink": size}, {"kernel": 2, "element": 2 * size})
         near = rw.op("Clip", x, min=np.array(-bound, np.float32), max=np.array(bound, np.float32))
         return rw.replace(node, [rw.op("Sub", x, near)])
@@ -174,7 +174,7 @@ class ConvertPreluToMin(Weighed, OpRule):
         check_slope(x, slope)
         size = size_of(x)
         if size < _SMALLEST and all(isinstance(dim, int) for dim in x.dims()):
-            raise Decline("{} is small: the kernel is faster there", x.name)
+            raise Decline("{} is small: already fast", x.name)
         self.weigh(rw, {"kernel": 1, "prelu": size}, {"kernel": 4, "element": 4 * size})
         below = rw.op("Mul", rw.op("Min", x, np.array(0, np.float32)), slope)
         return rw.replace(node, [rw.op("Add", rw.op("Relu", x), below)])
@@ -215,11 +215,11 @@ class ConvertPowToProducts(Weighed, OpRule):
         x, exponent = node.operand(0), node.operand(1)
         array = exponent.array()
         if array.size != 1 or array.ndim > len(x.dims()):
-            raise Decline("{} is no single number", exponent.name)
+            raise Decline("{} is not a single number", exponent.name)
         size = floats(x)
         power = float(array.reshape(-1)[0])
         if power not in _WRITTEN:
-            raise Decline("there is no faster form for a power of {}", power)
+            raise Decline("there is no faster form for the exponent {}", power)
         if power % 1 and not is_positive(x):
             raise Decline("{} may be negative", x.name)
         write, passes = _WRITTEN[power]

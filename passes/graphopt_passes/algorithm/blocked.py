@@ -77,7 +77,7 @@ def read_blocked(node: Node, block: int) -> BlockedLayer:
     kernel = weight.array()
     outputs, inputs = kernel.shape[:2]
     if not kernel.size or outputs % block or inputs % block:
-        raise Decline("it reads {} channels in plain layout", inputs)
+        raise Decline("its {} input channels or its outputs are not a multiple of the block size", inputs)
     batch, source = extents(x)
     if node.attr("activation") not in (None, *ACTIVATIONS):
         raise Decline("its activation is {}", node.attr("activation"))
@@ -158,7 +158,7 @@ class BlockedBuilder(Shared):
         self.begin()
         self._fresh_rows, self._layer = {}, layer
         if layer.residual is not None and (layer.residual.graph is not layer.node.graph):
-            raise Decline("what it adds is of another graph")
+            raise Decline("its residual operand belongs to another graph")
         form = Filtering(tile, layer.sides)
         if tile == 1:
             return rw.replace(layer.node, [self._taps(layer, form)], detail=str(form))

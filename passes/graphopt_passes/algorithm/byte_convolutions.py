@@ -107,7 +107,7 @@ class ByteConvolution:
         if weight.dtype != np.int8 or signed or is_depthwise(group, weight.shape):
             return
         if not sums_bytes_exactly(weight, rw.target, window_rows):
-            raise Decline("the processor adds products in 16 bits, which overflow in another order")
+            raise Decline("the processor accumulates products in 16 bits, which may overflow in another order")
 
 
 def _with_zeros(x: Value, axis: int, channels: int, zero: Value, rw: Rewriter) -> Value:
@@ -157,9 +157,9 @@ class ConvertThreeChannelsToFour(OfBytes):
             raise Decline
         target = rw.target
         if prod(weight.shape[2:]) > _LARGEST_WINDOWS.get(target.name, _LARGEST_WINDOW):
-            raise Decline("the kernel is fast where windows are large")
+            raise Decline("the window is large: already fast")
         if weight.dtype != np.int8 and target.name in _LARGEST_WINDOWS:
-            raise Decline("the kernel of unsigned weights does not gather channels")
+            raise Decline("the weights are unsigned, and their kernel does not gather channels")
         self.weigh(rw, {"taps of three": convolution.taps}, {"kernel": 1, "bytes": 2 * count(image.sizes())})
         wider = _with_zeros(image, 1, 1, node.operand(2), rw)
         wide = convolution.filled((len(weight), FOUR))
@@ -230,7 +230,7 @@ class ConvertDepthwiseBytesToLanes(OfBytes):
         if weight.shape[1] != 1 or convolution.group != channels or channels < _FEWEST_CHANNELS:
             raise Decline
         if channels % LANES == 0:
-            raise Decline("{} channels fill their lanes", channels)
+            raise Decline("{} channels already fill the vector lanes", channels)
         wide = -(-channels // LANES) * LANES
         taps, x = convolution.taps, node.operand(0)
         half = "taps of eights" if channels % (LANES // 2) == 0 else "taps of odd channels"

@@ -33,7 +33,7 @@ class ConvertByteOutputsToLanes(OfBytes):
             raise Decline
         wide = max(-(-outputs // FOUR) * FOUR, LANES)
         if wide == outputs:
-            raise Decline("{} outputs fill their lanes", outputs)
+            raise Decline("{} output channels already fill the vector lanes", outputs)
         column = positions * inputs * prod(weight.shape[2:])
         signed = weight.dtype == np.int8
         if wide == LANES:
@@ -42,7 +42,7 @@ class ConvertByteOutputsToLanes(OfBytes):
             then = {"byte product": column * outputs}
             now = {**then, "byte rest": column, "byte rest written": positions * outputs}
         else:
-            raise Decline("the kernel of unsigned weights computes eight outputs together")
+            raise Decline("the weights are unsigned, and their kernel computes eight outputs at once")
         self.weigh(rw, {"kernel": 1, **now}, {"kernel": 2, **then, "row cut": positions})
         kernel = convolution.filled((wide, inputs))
         kernel[:outputs] = weight
@@ -66,13 +66,11 @@ class ConvertByteOutputsToNeighbours(OfBytes):
         window = Window.of(node, (height, width))
         step, rest = divmod(window.strides[1], window.dilations[1])
         if window.same or rest:
-            raise Decline("a wider window of {} has padding of its own, or other elements", node.result.name)
+            raise Decline("{} has auto_pad, or a stride that is not a multiple of its dilation", node.result.name)
         wide = node.result.dims()[2]
         choices = [one for one in range(2, LANES // outputs + 1) if isinstance(wide, int) and wide and wide % one == 0]
         if not choices:
-            raise Decline(
-                "rows of {} are not known to have a number of positions that can be divided", node.result.name
-            )
+            raise Decline("the width of {} is not known to have a small divisor", node.result.name)
         works = {one: self._work(convolution, one, width + (one - 1) * step) for one in (1, *choices)}
         rates = rates_of(rw.target)
         best = min(choices, key=lambda one: price(works[one], rates))

@@ -32,14 +32,14 @@ class ConvertByteProductToConvolution(Weighed, OpRule):
         x, matrix = node.operand(0), node.operand(3)
         tensor = matrix.constant_tensor
         if tensor is None or len(tensor.dims) != 2 or 0 in tensor.dims:
-            raise Decline("{} is no constant matrix", matrix.name)
+            raise Decline("{} is not a constant matrix", matrix.name)
         if x.dtype != TensorProto.UINT8:
-            raise Decline("{} is not known to be unsigned bytes", x.name)
+            raise Decline("{} is not known to be uint8", x.name)
         check_not_tied(matrix, node)
         axes = _added(x)
         gemm = node.op == _GEMM
         if gemm and (node.input(7) is None or node.attr("transA", 0) or node.attr("alpha", 1.0) != 1.0):
-            raise Decline("the product is scaled, of columns, or no bytes")
+            raise Decline("alpha is not 1, transA is set, or the result is not quantized")
         bias, scale, zero = (node.input(6), 7, 8) if gemm else (None, 6, 7)
         _check_zeros(node, zero)
         weight = matrix.array() if gemm and node.attr("transB", 0) else matrix.array().T
@@ -63,10 +63,10 @@ def _added(x: Value) -> tuple[int, ...]:
     """
     sizes = x.dims()
     if not 2 <= len(sizes) <= _RANK:
-        raise Decline("{} is no rows of an image", x.name)
+        raise Decline("{} does not have rank 2, 3 or 4", x.name)
     inner = sizes[1:-1] if len(sizes) > 2 else sizes[:1]
     if not all(isinstance(size, int) and size > 0 for size in inner):
-        raise Decline("{} may have no rows", x.name)
+        raise Decline("{} may be empty", x.name)
     if len(sizes) == 3:
         return (0,) if isinstance(sizes[0], int) and sizes[0] > 0 else (1,)
     return tuple(range(_RANK - len(sizes)))
@@ -75,23 +75,23 @@ def _added(x: Value) -> tuple[int, ...]:
 def _check_zeros(node: Node, zero: int) -> None:
     """Decline unless the matrix has a single zero point, and the rows and the result are quantized per tensor."""
     if any(node.operand(at).sizes() not in ONE for at in (1, 2, zero - 1, zero)):
-        raise Decline("rows or results of {} have scales of their own", node.op)
+        raise Decline("the activations or results of {} are not quantized per tensor", node.op)
     points = node.operand(5).array()
     if points.size == 0 or np.any(points != points.flat[0]):
         raise Decline("{} does not hold a single zero point", node.operand(3).name)
     if node.operand(zero).dtype != TensorProto.UINT8:
-        raise Decline("{} is no unsigned bytes", node.result.name)
+        raise Decline("{} is not uint8", node.result.name)
 
 
 def _row(value: Value, outputs: int) -> Value:
     """A scale or zero point of the matrix; declines unless it is per tensor or per column."""
     if value.sizes() not in (*ONE, (outputs,)):
-        raise Decline("{} is not one number for each column", value.name)
+        raise Decline("{} does not have one number per column", value.name)
     return value
 
 
 def _bias(value: Value, outputs: int) -> np.ndarray:
     array = value.array()
     if prod(array.shape[:-1]) != 1 or array.size not in (1, outputs):
-        raise Decline("{} is not one number for each column", value.name)
+        raise Decline("{} does not have one number per column", value.name)
     return np.ascontiguousarray(np.broadcast_to(array.reshape(-1), (outputs,)))

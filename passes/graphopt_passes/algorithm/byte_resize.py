@@ -37,9 +37,9 @@ class ConvertNearestResizeToCopies(Weighed, OpRule):
         view = Resize.of(node)
         x, dims, factors = view.x, view.x.dims(), view.scales
         if not view.repeats:
-            raise Decline("{} does not repeat each pixel", node.result.name)
+            raise Decline("{} does not repeat pixels by integer factors", node.result.name)
         if len(dims) != _RANK or len(factors) != _RANK or (factors[0], factors[3]) != (1, 1):
-            raise Decline("{} is no image with its channels last", x.name)
+            raise Decline("{} is not an NHWC image of which only H and W are resized", x.name)
         down, right = map(int, factors[1:3])
         height, width, channels = (x.size(axis) for axis in (1, 2, 3))
         if down == right == 1 or 0 in (height, width, channels):
@@ -47,7 +47,7 @@ class ConvertNearestResizeToCopies(Weighed, OpRule):
         copied = count(dims) * right * (1 + down)
         size = 1 if x.dtype in BYTES else 4
         if x.dtype not in (*BYTES, TensorProto.FLOAT):
-            raise Decline("{} is of a type whose kernels were not measured", x.name)
+            raise Decline("the kernels were not measured for the element type of {}", x.name)
         now = {"kernel": 1, "resize nearest": count(dims) * right * down}
         self.weigh(rw, now, {"kernel": 4, "image pass last": size * copied})
         made = _repeated(x, (-1, channels), right, rw)
@@ -75,7 +75,7 @@ class _LinearOfBytes(Weighed, OpRule):
         if x.dtype not in BYTES or view.mode != "linear":
             raise Decline
         if len(dims) != _RANK or len(view.scales) != _RANK or view.scales[:2] != (1, 1):
-            raise Decline("{} is no image with its channels first", x.name)
+            raise Decline("{} is not an NCHW image of which only H and W are resized", x.name)
         work, written = self.work(node, view), count(node.result.dims())
         casts = {"bytes to floats": count(dims), "floats to bytes": written}
         self.weigh(rw, {"kernel": 1, "resize linear of bytes": written}, {**casts, **work})
@@ -101,9 +101,9 @@ class ConvertByteResizeToProducts(_LinearOfBytes):
     def work(self, node: Node, view: Resize) -> Work:
         x, sizes = view.x, node.result.sizes()
         if view.coordinates not in _FIXED or view.antialias or not all(map(_doubles, view.scales)):
-            raise Decline("{} does not grow by powers of 2, or its weights are not exact", x.name)
+            raise Decline("the scales of {} are not powers of 2, or its weights are not exact", x.name)
         if prod(view.scales) > _MOST_COPIES:
-            raise Decline("{} grows {:g} times: sums are not exact", x.name, prod(view.scales))
+            raise Decline("{} is enlarged {:g} times, for which sums are not exact", x.name, prod(view.scales))
         if 0 in sizes or x.sizes()[:2] != sizes[:2]:
             raise Decline("{} is empty", node.result.name)
         (height, width), (rows, columns) = x.sizes()[2:], sizes[2:]
@@ -122,7 +122,7 @@ class ConvertByteResizeToFloats(_LinearOfBytes):
 
     def work(self, node: Node, view: Resize) -> Work:
         if view.antialias or view.coordinates == "tf_crop_and_resize":
-            raise Decline("{} is filtered in integers, or resizes a region", node.result.name)
+            raise Decline("{} uses antialias or tf_crop_and_resize", node.result.name)
         return {"kernel": 3, "resize linear": count(node.result.dims())}
 
     def write(self, node: Node, view: Resize, floats: Value, rw: Rewriter) -> Value:

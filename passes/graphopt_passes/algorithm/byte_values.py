@@ -46,7 +46,7 @@ def _number(value: Value) -> float:
     """A scale or zero point; declines if it is not constant, no scalar, negative, or far from 1."""
     array = value.array()
     if array.shape != () or (array.dtype == np.float32 and not are_ordinary(array)):
-        raise Decline("{} is no scalar, or no ordinary scale", value.name)
+        raise Decline("{} is not a scalar, or not in the supported range of scales", value.name)
     return float(array)
 
 
@@ -77,10 +77,10 @@ class ConvertQuantizedSoftmax(Weighed, OpRule):
         own, zero = (node.operand(at).array() for at in (1, 4))
         start = node.array(2, np.zeros((), kind))
         if own.size != 1 or start.size != 1 or zero.size != 1 or not are_ordinary(own):
-            raise Decline("{} is not quantized as a whole, or its scale is no ordinary one", x.name)
+            raise Decline("{} is not quantized per tensor, or its scale is outside the supported range", x.name)
         steps = _steps(node.operand(3).array(), length)
         if kind is np.int8 and steps + int(zero.item()) > np.iinfo(np.int8).max:
-            raise Decline("the kernel does not stop at the largest signed byte")
+            raise Decline("the kernel does not saturate at the largest int8")
         step = np.array(1 / steps, np.float32)
         exact = bool(np.float32(1) / step == steps)
         size = size_of(x)
@@ -101,7 +101,7 @@ def _axis(node: Node, x: Value) -> int:
     since = min(int(node.attr("opset", 0)), node.graph.opset())
     axis = x.axis(int(node.attr("axis", -1 if int(node.attr("opset", 0)) >= _BEHIND else 1)))
     if since < _BEHIND and axis != len(x.dims()) - 1:
-        raise Decline("{} is not normalized along its last axis alone", x.name)
+        raise Decline("{} is not normalized along its last axis only", x.name)
     return axis
 
 
@@ -115,10 +115,10 @@ def _amounts(size: float, length: Dim, behind: Sequence[Dim]) -> tuple[dict[str,
 def _steps(scale: np.ndarray, length: Dim) -> int:
     """The number of steps that the kernel divides 1 into; declines if it is 0, or exponentials overflow."""
     if scale.size != 1 or not are_ordinary(scale):
-        raise Decline("the scale of the result is no ordinary number")
+        raise Decline("the scale of the result is not a single number in the supported range")
     steps = int(np.floor(np.float32(1) / np.float32(scale.item())))
     if steps < 1 or (isinstance(length, int) and steps >= _ROOM * length):
-        raise Decline("the kernel counts {} steps, which overflows, or none", steps)
+        raise Decline("the kernel divides 1 into {} steps, which are none or may overflow", steps)
     return steps
 
 
@@ -145,11 +145,11 @@ class ConvertQuantizeOfHalves(Weighed, OpRule):
         if x.dtype not in HALF_TYPES or scale.dtype != x.dtype:
             raise Decline
         if not rw.target.is_x86:
-            raise Decline("other machines have kernels for half precision")
+            raise Decline("the target is not x86 and has kernels for float16")
         if node.graph.opset() >= _IN_HALVES and node.attr("precision", 0) != TensorProto.FLOAT:
-            raise Decline("{} is divided in half precision", x.name)
+            raise Decline("{} is quantized in float16 precision", x.name)
         if node.result.dtype not in _MEASURED:
-            raise Decline("{} is not of 8 or 16 bits", node.result.name)
+            raise Decline("the element type of {} does not have 8 or 16 bits", node.result.name)
         size = size_of(x)
         now, then = {"kernel": 1, "halves to bytes": size}, {"kernel": 2, "element": size, "floats to bytes": size}
         self.weigh(rw, now, then)

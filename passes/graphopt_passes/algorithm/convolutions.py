@@ -56,7 +56,7 @@ class _Transposed(Weighed, OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         x, weight = node.operand(0), node.operand(1)
         if x.dtype != TensorProto.FLOAT:
-            raise Decline("{} is not of float32, for which the kernels were measured", x.name)
+            raise Decline("{} is not float32, for which the kernels were measured", x.name)
         array = weight.array()
         if len(x.dims()) != array.ndim or array.ndim < 3:
             raise Decline
@@ -64,7 +64,7 @@ class _Transposed(Weighed, OpRule):
             raise Decline("{} is empty", weight.name)
         window = Window.of(node, array.shape[2:])
         if window.same or node.attr("output_shape") or node.attr("auto_pad", "NOTSET") == "VALID":
-            raise Decline("the padding of {} is worked out", node.result.name)
+            raise Decline("the padding of {} is given by auto_pad or output_shape", node.result.name)
         size_of(x)
         return rw.replace(node, [self.write(node, array, window, rw)])
 
@@ -85,12 +85,12 @@ class ConvertConvTranspose3dTo2d(_Transposed):
         """Move input slices to the batch axis; the output slices of each input slice become channels."""
         x, spread = node.operand(0), node.attr("output_padding") or (0, 0, 0)
         if weight.ndim != 5 or node.attr("group", 1) != 1:
-            raise Decline("{} is no volume, or in groups", x.name)
+            raise Decline("{} is not a volume, or its convolution is grouped", x.name)
         depth = weight.shape[2]
         if (depth, 0, 0, 0, 1) != (
             window.strides[0], window.before[0], window.after[0], spread[0], window.dilations[0],
         ):  # fmt: skip
-            raise Decline("slices of {} overlap or are left out", node.result.name)
+            raise Decline("the depth slices of {} overlap or are skipped", node.result.name)
         (channels, outputs), kernel = weight.shape[:2], weight.shape[3:]
         dims, result = x.dims(), node.result.dims()
         slices, height, width = (x.size(axis) for axis in (2, 3, 4))
@@ -129,11 +129,11 @@ class ConvertConvTransposeToProducts(_Transposed):
     def write(self, node: Node, weight: np.ndarray, window: Window, rw: Rewriter) -> Value:
         x, result = node.operand(0), node.result
         if weight.ndim != 4 or set(window.dilations) != {1}:
-            raise Decline("{} is no image, or its window is dilated", x.name)
+            raise Decline("{} is not an image, or its window is dilated", x.name)
         down, across = _separated(_of_each_channel(weight, int(node.attr("group", 1))))
         sizes = [(x.size(axis), result.size(axis)) for axis in (2, 3)]
         if not all(isinstance(dim, int) for dim in x.dims()[:2]):
-            raise Decline("{} may be no images, which MatMul refuses as its right operand", x.name)
+            raise Decline("{} may be an empty batch, which MatMul rejects as its right operand", x.name)
         images, ((height, rows), (width, columns)) = count(x.dims()[:2]), sizes
         bias = node.input(2)
         now = {"kernel": 1, "transposed taps": count(x.dims()) * prod(weight.shape[2:])}
@@ -159,12 +159,12 @@ def _of_each_channel(weight: np.ndarray, groups: int) -> np.ndarray:
         mixed = weight.copy()
         mixed[np.arange(channels), np.arange(channels)] = 0
         if mixed.any():
-            raise Decline("channels are mixed")
+            raise Decline("the convolution mixes channels")
         own = weight[np.arange(channels), np.arange(channels)]
     else:
-        raise Decline("channels are mixed")
+        raise Decline("the convolution mixes channels")
     if not np.isfinite(own).all() or (own != own[:1]).any():
-        raise Decline("the channels have several weights")
+        raise Decline("the channels have different weights, or weights that are not finite")
     return np.asarray(own[0], np.float64)
 
 
@@ -173,10 +173,10 @@ def _separated(window: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     row, column = np.unravel_index(np.abs(window).argmax(), window.shape)
     largest = window[row, column]
     if not largest:
-        raise Decline("the weights are zeros")
+        raise Decline("the weights are all zero")
     down, across = window[:, column], window[row] / largest
     if np.abs(np.outer(down, across) - window).max() > 1e-7 * abs(largest):
-        raise Decline("the weights of a window are no product of a column and a row")
+        raise Decline("the kernel is not separable into a column and a row")
     return down, across
 
 

@@ -29,7 +29,7 @@ class ConvertEinsumToProduct(Weighed, OpRule):
         view = view if view.out[-1:] in view.second else view.swapped()
         a, b, first, second, out = view.a, view.b, view.first, view.second, view.out
         if a.dtype != TensorProto.FLOAT or b.dtype != TensorProto.FLOAT:
-            raise Decline("the operands are not of float32, whose kernels were measured")
+            raise Decline("the operands are not float32, for which the kernels were measured")
         sizes, axes = view.sizes(), view.as_product()
         size_of(a), size_of(b)
         self.weigh(rw, *_work((a, b, node.result), sizes, (first, second, out), axes))

@@ -119,7 +119,7 @@ def read_plain(node: Node) -> PlainLayer:
         raise Decline("the element type of {} is not float", weight.name)
     kernel = weight.array()
     if not kernel.size:
-        raise Decline("{} has no elements", weight.name)
+        raise Decline("{} is empty", weight.name)
     batch, source = extents(x)
     return checked(PlainLayer(node, kernel, batch, source, pads, strides, _relu_after(node)))
 
@@ -128,7 +128,7 @@ def checked(layer: L) -> L:
     """Return the layer; declines if its bias is not one constant per channel, or its result is empty."""
     bias = layer.bias
     if bias is not None and bias.shape != (layer.outputs,):
-        raise Decline("a bias of shape {} is none of {} channels", bias.shape, layer.outputs)
+        raise Decline("the bias has shape {}, expected one number for each of {} channels", bias.shape, layer.outputs)
     if min(layer.size) < 1:
         raise Decline("its result is empty")
     return layer
@@ -143,7 +143,7 @@ def moves_of(node: Node, kernel: tuple[int, int]) -> tuple[tuple[int, int, int, 
         raise Decline("it has {} groups", node.attr("group"))
     (top, left), (bottom, right) = window.padding()
     if min(top, left, bottom, right) < 0:
-        raise Decline("its pads {} crop", (top, left, bottom, right))
+        raise Decline("its pads {} are negative", (top, left, bottom, right))
     down, across = window.strides
     return (top, left, bottom, right), (down, across)
 
@@ -155,7 +155,7 @@ def extents(x: Value) -> tuple[int | None, tuple[int, int]]:
         raise Decline("the shape of {} is not known", x.name)
     batch, _, height, width = shape
     if not isinstance(height, int) or not isinstance(width, int):
-        raise Decline("height and width of {} are not fixed", x.name)
+        raise Decline("the height and width of {} are not known", x.name)
     if batch == 0:
         raise Decline("{} is empty", x.name)
     return (batch if isinstance(batch, int) else None), (height, width)

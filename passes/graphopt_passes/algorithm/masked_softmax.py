@@ -44,7 +44,7 @@ class ConvertMaskedSoftmaxToBounded(Weighed, OpRule):
         x, size = view.x, floats(view.x)
         dims = x.dims()
         if view.axes != (len(dims) - 1,):
-            raise Decline("{} is not normalized along its last axis alone", x.name)
+            raise Decline("{} is not normalized along its last axis only", x.name)
         below = _below_largest(x)
         under, nothing = (float(np.mean(below < limit)) * size for limit in (_NORMAL, _NOTHING))
         if not under:
@@ -69,13 +69,13 @@ def _below_largest(x: Value) -> np.ndarray:
     node = x.producer
     while node is not None and node.op in ("Reshape", "Squeeze", "Unsqueeze"):
         if node.operand(0).dims()[-1:] != x.dims()[-1:]:
-            raise Decline("{} moves the last axis", node.op)
+            raise Decline("{} changes the last axis", node.op)
         node = node.operand(0).producer
     if node is None:
         raise Decline("no constant mask is added to {}", x.name)
     mask = _mask(node)
     if mask.ndim == 0 or mask.shape[-1] != x.dims()[-1]:
-        raise Decline("the mask of {} is the same for a whole row", node.result.name)
+        raise Decline("the mask of {} does not vary along the last axis", node.result.name)
     largest = mask.max(axis=-1, keepdims=True)
     finite = np.isfinite(largest)
     return np.where(finite, mask - np.where(finite, largest, 0), 0)
@@ -93,7 +93,7 @@ def _mask(node: Node) -> np.ndarray:
         if condition.is_const and fill.is_const and fill.array().size == 1:
             masked = condition.array() if fill is first else ~condition.array()
             return np.where(masked, fill.array().astype(np.float64).reshape(()), 0.0)
-    raise Decline("{} is not masked by constants", node.result.name)
+    raise Decline("the mask of {} is not constant", node.result.name)
 
 
 def _columns(softmax: Node) -> float:

@@ -45,7 +45,7 @@ class _Masked(Weighed, OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         if node.result.dtype != TensorProto.FLOAT:
-            raise Decline("{} is not of float32, for which the kernels were measured", node.result.name)
+            raise Decline("{} is not float32, for which the kernels were measured", node.result.name)
         condition, *operands = (node.operand(at) for at in range(3))
         numbers = [number(value) for value in operands]
         kept = [value for value, known in zip(operands, numbers, strict=True) if known is None]
@@ -75,7 +75,7 @@ def _check_numbers(value: Value, *, told: bool = False) -> None:
         maker = at.made_by(*_FOLLOWED)
         if maker is not None and array is None:
             if maker.op in _TELLING or len(seen) > _MOST_NODES or not (told or _gives_numbers(maker)):
-                raise Decline("{} depends on {}, which may be no number", value.name, at.name)
+                raise Decline("{} depends on {}, which may be NaN or infinite", value.name, at.name)
             unbounded = _UNLIMITED.get(maker.op, unbounded if maker.op == "Where" else 0.0)
             new = {*maker.operands} - seen
             waiting += ((operand, unbounded) for operand in new)
@@ -102,7 +102,7 @@ class ConvertMaskToBounds(_Masked):
 
     def write(self, x: Value, condition: Value, fill: float, kept: bool, rw: Rewriter) -> Value:
         if not (fill <= _LIMITS.min or fill >= _LIMITS.max):
-            raise Decline("{} is masked by {}, and may have numbers beyond", x.name, fill)
+            raise Decline("{} is masked with {}, which its elements may exceed", x.name, fill)
         size, bounds = size_of(x), 0 if condition.is_const else size_of(condition)
         self.weigh(rw, {"kernel": 1, "where": size}, {"kernel": 2, "where": bounds, "bound": size})
         masked, lower = np.array(fill, np.float32), fill < 0
@@ -119,7 +119,7 @@ class ConvertZeroMaskToProduct(_Masked):
 
     def write(self, x: Value, condition: Value, fill: float, kept: bool, rw: Rewriter) -> Value:
         if fill:
-            raise Decline("{} is masked by {}", x.name, fill)
+            raise Decline("{} is masked with {}, expected 0", x.name, fill)
         size, bounds = size_of(x), 0 if condition.is_const else size_of(condition)
         passes = 1 if kept else 2
         then = {"kernel": 1 + passes, "element": size + 2 * passes * bounds}

@@ -33,9 +33,9 @@ class ConvertCumSumAxis(Weighed, OpRule):
         x, axis = node.operand(0), node.operand(1)
         place = x.axis(axis.integer())
         if x.dtype not in self._TYPES:
-            raise Decline("the element type of {} is not known to have a kernel", x.name)
+            raise Decline("no kernel is known for the element type of {}", x.name)
         if place != len(x.dims()) - 1 or not place:
-            raise Decline("axis {} of {} is not behind others: already fast", place, x.name)
+            raise Decline("axis {} of {} is not the last of several: already fast", place, x.name)
         size = size_of(x)
         self.weigh(rw, {"kernel": 1, "sum apart": size}, {"kernel": 3, "move": 2 * size, "element": size})
         first = last_to_front(x)
@@ -53,11 +53,11 @@ class ConvertDepthToSpaceToMoves(Weighed, OpRule):
         """Move the columns of the blocks first, then their rows."""
         x, block = node.operand(0), int(node.attr("blocksize"))
         if x.dtype not in self._TYPES:
-            raise Decline("the element type of {} is not known to have a kernel", x.name)
+            raise Decline("no kernel is known for the element type of {}", x.name)
         dims, size = x.dims(), size_of(x)
         channels, height, width = (x.size(axis) for axis in (1, 2, 3))
         if block < 2 or channels % block**2:
-            raise Decline("{} has no blocks", x.name)
+            raise Decline("the block size of {} is 1, or does not divide its channels", x.name)
         self.weigh(rw, {"kernel": 1, "depth to space": size * (2 / block) ** 1.5}, {"kernel": 5, "move": 2 * size})
         left = channels // block**2
         batch = dims[0] if isinstance(dims[0], int) else None
@@ -87,7 +87,7 @@ class ConvertRepeatedColumnToProduct(Weighed, OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         x, dims = node.operand(0), node.operand(0).dims()
         if x.dtype != T.FLOAT or not dims or len(node.result.dims()) != len(dims):
-            raise Decline("{} is not of float32, or gets more axes", x.name)
+            raise Decline("{} is not float32, or its rank increases", x.name)
         last = len(dims) - 1
         if node.op == "Tile":
             *others, times = node.operand(1).ints()
@@ -96,9 +96,9 @@ class ConvertRepeatedColumnToProduct(Weighed, OpRule):
             times = node.result.size(last)
             kept = None not in dims and dims[:-1] == node.result.dims()[:-1]
         if dims[-1] != 1 or times <= 1 or not kept:
-            raise Decline("{} is not repeated along its last axis alone", x.name)
+            raise Decline("{} is not repeated along its last axis only", x.name)
         if times > _WIDEST:
-            raise Decline("{} ones would be a large constant", times)
+            raise Decline("a constant of {} ones would be large", times)
         size = size_of(x) * times
         self.weigh(rw, {"kernel": 1, f"{node.op.lower()} last": size}, {"kernel": 1, "element": 2 * size})
         return rw.replace(node, [rw.op("Mul", x, np.ones(times, np.float32))])
@@ -121,19 +121,19 @@ class ConvertGatherElementsToGather(Weighed, PatternRule):
         dims, wanted, own = x.dims(), repeated.dims(), positions.dims()
         axis = x.axis(m.axis or 0)
         if len(own) != len(dims) or not agree(own[axis], wanted[axis]):
-            raise Decline("{} is repeated along axis {}, too", positions.name, axis)
+            raise Decline("{} is also expanded along axis {}", positions.name, axis)
         others = [at for at in range(len(dims)) if at != axis]
         if not all(agree(dims[at], wanted[at]) for at in others):
-            raise Decline("{} does not take whole slices of {}", repeated.name, x.name)
+            raise Decline("{} does not select whole slices of {}", repeated.name, x.name)
         varied = [at for at in others if own[at] != 1]
         if varied and (varied != list(range(axis)) or any(own[at] != dims[at] for at in varied)):
-            raise Decline("{} is not the same along the axes behind axis {}", positions.name, axis)
+            raise Decline("{} varies along the axes after axis {}", positions.name, axis)
         size = size_of(repeated)
         self.weigh(rw, {"kernel": 2, "gather apart": size}, {"kernel": 2, "read": size})
         if not varied:
             return rw.op("Gather", x, Reshape.to(positions, (own[axis],)).write(rw), axis=axis)
         if positions.dtype != T.INT64:
-            raise Decline("{} is not of int64, which GatherND takes alone", positions.name)
+            raise Decline("{} is not int64, as GatherND requires", positions.name)
         return rw.op("GatherND", x, Reshape.to(positions, (*own[: axis + 1], 1)).write(rw), batch_dims=axis)
 
 
@@ -148,7 +148,7 @@ class ConvertGatherAxis(Weighed, OpRule):
         if positions.rank != 1 or axis != rank - 1 or rank < 2 or x.is_const:
             raise Decline
         if x.dtype not in (T.FLOAT, T.INT32):
-            raise Decline("{} is not of 4 bytes an element, for which the kernels were measured", x.name)
+            raise Decline("{} is not float32 or int32, for which the kernels were measured", x.name)
         size = size_of(x)
         taken = count((*x.dims()[:-1], *positions.dims()))
         self.weigh(rw, {"kernel": 1, "gather last": taken}, {"kernel": 3, "move": size + taken, "read": taken})

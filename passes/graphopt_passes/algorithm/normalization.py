@@ -40,7 +40,7 @@ def _by_channel(value: Value, channels: int, rank: int) -> np.ndarray:
     array = value.array()
     shape = (1,) * (rank - array.ndim) + array.shape
     if array.ndim > rank or shape not in ((1, channels, *(1,) * (rank - 2)), (1,) * rank):
-        raise Decline("{} has no number for each channel", value.name)
+        raise Decline("{} does not have one number per channel", value.name)
     if not np.isfinite(array).all():
         raise Decline("{} is not finite, and is multiplied by a mean of 0", value.name)
     if (np.signbit(array) & (array == 0)).any():
@@ -65,10 +65,10 @@ class ConvertGroupNormalizationToInstance(Weighed, OpRule):
         if x.dtype != TensorProto.FLOAT or len(dims) < 3:
             raise Decline("{} is not a float32 image, for which the kernels were measured", x.name)
         if node.attr("stash_type", TensorProto.FLOAT) != TensorProto.FLOAT:
-            raise Decline("{} is normalized in another element type", x.name)
+            raise Decline("{} has a stash_type other than float32", x.name)
         channels, size = x.size(1), size_of(x)
         if channels % groups:
-            raise Decline("{} channels are not parted into {} groups", channels, groups)
+            raise Decline("{} channels are not a multiple of {} groups", channels, groups)
         scale, bias = (_by_channel(node.operand(index), channels, 2) for index in (1, 2))
         self.weigh(rw, {"kernel": 14, "element": 6 * size}, {"kernel": 4, "element": 3 * size})
         parted = Reshape.to(x, (dims[0], groups, joined((channels // groups, *dims[2:])))).write(rw)
@@ -102,9 +102,9 @@ class ConvertLrnToPool(Weighed, OpRule):
         if x.dtype != TensorProto.FLOAT or len(dims) < 3:
             raise Decline("{} is not a float32 image, for which the kernels were measured", x.name)
         if beta not in _ROOTS or not 0 < alpha < np.inf or not 0 < bias < np.inf:
-            raise Decline("a power of {} with alpha {} and bias {} has no such form", beta, alpha, bias)
+            raise Decline("beta is {}, alpha {} and bias {}, for which there is no faster form", beta, alpha, bias)
         if window % 2 == 0:
-            raise Decline("a window of {} channels has no middle", window)
+            raise Decline("the window has {} channels, expected an odd number", window)
         size, channels = size_of(x), x.size(1)
         then = {"kernel": 8 + 2 * len(_ROOTS[beta]), "element": 8 * size, "channel taps": window * size}
         self.weigh(rw, {"kernel": 1, "lrn": size}, then)

@@ -30,7 +30,7 @@ class ConvertAveragePoolToConv(Weighed, OpRule):
         if x.dtype != TensorProto.FLOAT or len(dims) != 4:
             raise Decline("{} is not a float32 image, for which the kernels were measured", x.name)
         if view.ceil or view.same:
-            raise Decline("the last window of {} may end behind the padding", node.result.name)
+            raise Decline("the last window of {} may extend beyond the padding", node.result.name)
         view.check_fits()
         channels, taps = x.size(1), prod(view.kernel)
         padded = any(view.before + view.after)
@@ -59,7 +59,7 @@ def _counts(view: Pool, result: Value) -> np.ndarray:
         places = first + np.arange(view.kernel[at]) * view.dilations[at]
         inside = ((places >= 0) & (places < size)).sum(axis=1).astype(np.float32)
         if not inside.all():
-            raise Decline("a window of {} has nothing but padding", result.name)
+            raise Decline("a window of {} contains only padding", result.name)
         shares = shares * (inside[:, None] if at == 0 else inside[None, :])
     return 1 / shares
 
@@ -81,7 +81,7 @@ class PoolToReduction(Weighed, OpRule):
             _check_whole(view, node.result)
         reduction = "ReduceMax" if "Max" in node.op else "ReduceMean"
         if reduction == "ReduceMean" and (reader := _tells_apart(node.result)):
-            raise Decline("equal channels would be rounded to unequal ones, which {} tells apart", reader.op)
+            raise Decline("rounding may make equal channels differ, which affects {}", reader.op)
         size = size_of(x)
         slow = node.op == "AveragePool" and rw.graph.opset() >= _DILATED_SINCE
         self.weigh(rw, {"kernel": 1, "average" if slow else "global pool": size}, {"kernel": 1, "reduce": size})
@@ -106,7 +106,7 @@ def _check_whole(view: Pool, result: Value) -> None:
     """Decline unless the window is the whole image, without padding."""
     image = view.x.dims()[2:]
     if image != view.kernel or set(view.dilations) != {1}:
-        raise Decline("a window of {} is not all of {}", result.name, view.x.name)
+        raise Decline("the window of {} does not cover all of {}", result.name, view.x.name)
     strides = set(view.strides)
     grown = view.same and (set(view.kernel) != {1} if strides == {1} else image != view.strides)
     if any(view.before + view.after) or grown:

@@ -32,7 +32,7 @@ class ConvertColumnProductToRow(Weighed, OpRule):
         if len(dims) < 2 or len(sizes) not in (1, 2) or sizes[1:] not in ((), (1,)):
             raise Decline
         if x.dtype != TensorProto.FLOAT:
-            raise Decline("{} is not of float32, for which the kernels were measured", x.name)
+            raise Decline("{} is not float32, for which the kernels were measured", x.name)
         if len(sizes) == 2 and not column.is_const:
             raise Decline("{} is not constant: already fast", column.name)
         length = column.size(0)
@@ -76,9 +76,9 @@ class ConvertRepeatedHeadsToRows(Weighed, OpRule):
         heads = single.size(1)
         dims, others = queries.dims(), (single.dims()[0], heads * times, *single.dims()[3:])
         if queries.dtype != TensorProto.FLOAT or len(dims) != _RANK:
-            raise Decline("{} is not of float32 with {} axes, which was measured", queries.name, _RANK)
+            raise Decline("{} is not float32 of rank {}, for which the kernels were measured", queries.name, _RANK)
         if not all(map(agree, dims[:2], others[:2])):
-            raise Decline("the heads of {} and {} are not known to be as many", queries.name, joined.name)
+            raise Decline("the batch and heads of {} and {} are not known to be equal", queries.name, joined.name)
         size_of(queries)
         size, products = count(others), count((*dims, others[-2 if node.attr("transB", 0) else -1]))
         copied = size if joined.one_use and expand.result.one_use else 0
@@ -105,7 +105,7 @@ def _repeats(single: Value, stretched: Value, joined: Value) -> int:
         raise Decline
     heads, times = between[1], between[2]
     if before[2] != 1 or not isinstance(heads, int) or not isinstance(times, int) or min(heads, times) < 1:
-        raise Decline("the heads of {} are not known", single.name)
+        raise Decline("the number of heads of {} is not known", single.name)
     kept = (before[0], before[1], *before[3:])
     wanted = (before[0], heads * times, *before[3:])
     # One size may have another name: it is equal all the same, since the number of elements is.

@@ -33,7 +33,7 @@ class LeadingReduction(Weighed, OpRule):
         if first == long[-len(first) :]:
             raise Decline("the axes of {} are the last ones: already fast", node.op)
         if first != long[: len(first)]:
-            raise Decline("there are axes before and behind those of {}: already fast", node.op)
+            raise Decline("there are axes before and after the reduced axes of {}: already fast", node.op)
         if not all(isinstance(dims[axis], int) for axis in first):
             raise Decline("the sizes of the axes {} of {} are not known", axes, x.name)
         rows = prod(x.size(axis) for axis in first)
@@ -62,7 +62,7 @@ class ConvertLeadingReductionToMatmul(LeadingReduction):
     def write(self, view: Reduction, rows: int, slow: bool, rw: Rewriter) -> Value:
         """Divide the sum for a mean, rather than weigh with 1/n: it is infinite where the sum overflows, as before."""
         if not slow:
-            raise Decline("no axis of size 1 is before those of {}: already fast", view.op)
+            raise Decline("no axis of size 1 precedes the reduced axes of {}: already fast", view.op)
         size = size_of(view.x)
         self.weigh(rw, {"kernel": 1, "reduce leading": size}, {"kernel": 4, "read": size})
         total = rw.op("MatMul", np.ones((1, rows), np.float32), _columns(view, (rows,), rw))
@@ -77,7 +77,7 @@ class ConvertLeadingReductionToRows(LeadingReduction):
 
     def write(self, view: Reduction, rows: int, slow: bool, rw: Rewriter) -> Value:
         if not slow:
-            raise Decline("no axis of size 1 is before those of {}: already fast", view.op)
+            raise Decline("no axis of size 1 precedes the reduced axes of {}: already fast", view.op)
         size = size_of(view.x)
         self.weigh(rw, {"kernel": 1, "reduce leading": size}, {"kernel": 3, "reduce rows": size})
         flat = replace(view, x=_columns(view, (rows,), rw), axes=(0,), keepdims=False)
@@ -98,7 +98,7 @@ class ConvertLeadingMaxToParts(LeadingReduction):
         """Take the smallest number of parts that divides the rows."""
         parts = next((number for number in range(2, 9) if rows % number == 0 and rows > number), None)
         if parts is None:
-            raise Decline("{} values cannot be parted into 2 to 8 equal parts", rows)
+            raise Decline("{} values cannot be split into 2 to 8 equal parts", rows)
         size = size_of(view.x)
         self.weigh(rw, {"kernel": 1, "reduce leading": size}, {"kernel": 5, "reduce": size})
         found = rw.op(view.op, _columns(view, (parts, rows // parts), rw), axes=(1,), keepdims=0)
@@ -176,7 +176,7 @@ class ConvertLogSumExpToSum(_Spelled):
     def write(self, view: Reduction, rw: Rewriter) -> Value:
         """Write the maximum twice: with its axes kept for the subtraction, and in the shape of the result."""
         if any(not isinstance(view.x.dims()[axis], int) for axis in view.axes):
-            raise Decline("{} may reduce no elements, of which none is the largest", view.op)
+            raise Decline("{} may reduce over no elements, which have no maximum", view.op)
         ends = np.finfo(np.float32)
         largest = replace(view, op="ReduceMax", keepdims=True).write(rw)
         finite = rw.op("Clip", largest, min=ends.min, max=ends.max)
@@ -197,7 +197,7 @@ class _FirstPosition(Weighed, OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         view = Reduction.of(node)
         if view.x.dtype != TensorProto.FLOAT or node.attr("select_last_index", 0):
-            raise Decline("{} takes the last of equal values, or not those of float32", node.result.name)
+            raise Decline("{} selects the last of equal values, or its operand is not float32", node.result.name)
         position = self.write(node.op == "ArgMax", view.x, view.axes[0], rw)
         return rw.replace(node, [position if view.keepdims else rw.op("Squeeze", position, axes=view.axes)])
 
@@ -233,7 +233,7 @@ class ConvertArgMaxOfPairsToGreater(_FirstPosition):
 
     def write(self, largest: bool, x: Value, axis: int, rw: Rewriter) -> Value:
         if axis == len(x.dims()) - 1 or x.size(axis) != _PAIR:
-            raise Decline("{} has not two values along an axis in front of others", x.name)
+            raise Decline("{} does not have size 2 along an axis before the last", x.name)
         size = size_of(x)
         self.weigh(rw, {"kernel": 1, "position of few": size}, {"kernel": 3, "element": 1.5 * size})
         first, second = rw.outputs(_PAIR, "Split", x, axis=axis, split=(1, 1))

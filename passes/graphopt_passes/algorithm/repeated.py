@@ -60,9 +60,9 @@ class ConvertRepeatedPixelsToResize(Weighed, OpRule):
     def _write(self, x: Value, moves: list[Node], scales: list[int], perm: list[int], rw: Rewriter) -> Outcome:
         dims = moves[0].result.dims()
         if x.dtype != T.FLOAT or scales[:2] != [1, 1]:
-            raise Decline("{} is no image of float32 of which rows and columns alone are repeated", x.name)
+            raise Decline("{} is not a float32 image of which only rows and columns are repeated", x.name)
         if any(isinstance(dim, int) and dim > _LARGEST for dim in dims):
-            raise Decline("{} is too long for coordinates of float32", moves[0].result.name)
+            raise Decline("{} has an axis that is too long for float32 coordinates", moves[0].result.name)
         now, size = Counter[str]({"kernel": len(moves)}), count(dims)
         for move in moves:
             last = move.operand(0).dims()[-1:] == (1,) and move.result.dims()[-1:] != (1,)
@@ -87,7 +87,7 @@ def _enlarged(x: Value, moves: Sequence[Node]) -> tuple[list[int], list[int]]:
         perm.append(first.origin)
         scales[first.origin] = prod(part.size for part in copies if isinstance(part.size, int))
     if sorted(perm) != [0, 1, 2, 3]:
-        raise Decline("{} is no image when its elements are repeated", x.name)
+        raise Decline("{} does not have four axes after its elements are repeated", x.name)
     return scales, perm
 
 
@@ -99,11 +99,11 @@ def _behind(axes: list[_Axis], move: Node) -> list[_Axis]:
     if move.op in RESHAPES:
         return _regrouped([part for axis in axes for part in axis], dims, move)
     if len(old) != len(dims) or (move.op == "Mul" and not (move.operand(1).array() == 1).all()):
-        raise Decline("{} gets more axes, or is multiplied by other numbers than 1", move.operand(0).name)
+        raise Decline("{} gets more axes, or is multiplied by a number other than 1", move.operand(0).name)
     ratios = [1 if size is not None and size == before else size for size, before in zip(dims, old, strict=True)]
     times = move.operand(1).ints() if move.op == "Tile" else ratios
     if any(number != 1 and (axis or not isinstance(number, int)) for axis, number in zip(axes, times, strict=True)):
-        raise Decline("{} is not repeated along axes of size 1", move.operand(0).name)
+        raise Decline("{} is repeated along an axis that does not have size 1", move.operand(0).name)
     return [axis or [_Part(None, number)] * (number != 1) for axis, number in zip(axes, times, strict=True)]
 
 
@@ -121,10 +121,10 @@ def _regrouped(parts: list[_Part], dims: Sequence[Dim], move: Node) -> list[_Axi
         while parts and _size(axis) != dim:
             axis.append(parts.pop(0))
         if _size(axis) != dim:
-            raise Decline("{} has other axes than {}", move.result.name, move.operand(0).name)
+            raise Decline("the axes of {} do not match those of {}", move.result.name, move.operand(0).name)
         axes.append(axis)
     if parts:
-        raise Decline("{} has other axes than {}", move.result.name, move.operand(0).name)
+        raise Decline("the axes of {} do not match those of {}", move.result.name, move.operand(0).name)
     return axes
 
 

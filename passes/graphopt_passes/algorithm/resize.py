@@ -25,11 +25,11 @@ class _Interpolated(Weighed, OpRule):
         if x.is_const:
             raise Decline
         if view.mode not in ("linear", "cubic"):
-            raise Decline("{} takes the nearest pixels", node.result.name)
+            raise Decline("{} is not linear or cubic", node.result.name)
         if view.coordinates == "tf_crop_and_resize":
-            raise Decline("{} resizes a region", node.result.name)
+            raise Decline("{} uses tf_crop_and_resize", node.result.name)
         if x.dtype != TensorProto.FLOAT or len(x.dims()) != 4 or len(view.scales) != 4 or view.scales[:2] != (1, 1):
-            raise Decline("{} is no image of float32 with its channels first", x.name)
+            raise Decline("{} is not a float32 NCHW image of which only H and W are resized", x.name)
         if max(view.scales) == min(view.scales) == 1:  # channels may be first or last
             raise Decline("{} keeps its size", x.name)
         size_of(x)
@@ -54,7 +54,7 @@ def _check_sizes_change(view: Resize, result: Value) -> None:
         factor, before, after = view.scales[axis], view.x.dims()[axis], result.dims()[axis]
         known = isinstance(before, int) and isinstance(after, int)
         if factor != 1 and (before == after != 1 if known else factor < _GROWING):
-            raise Decline("the factor {:.4g} keeps the size of axis {}, or may", factor, axis)
+            raise Decline("the scale {:.4g} may keep the size of axis {}", factor, axis)
 
 
 def _now(view: Resize, result: Value) -> Work:
@@ -101,9 +101,9 @@ class ConvertCubicResizeToChannelsLast(_ChannelsLast):
 
     def kind(self, view: Resize, result: Value) -> str:
         if view.mode != "cubic" or view.antialias:
-            raise Decline("{} is linear or filtered: about as fast", result.name)
+            raise Decline("{} is linear or uses antialias: already fast", result.name)
         if min(view.scales) < 1:
-            raise Decline("{} makes the image smaller, for which there is no such kernel", result.name)
+            raise Decline("{} shrinks the image, for which there is no faster kernel", result.name)
         _check_sizes_change(view, result)
         return "resize last"
 
@@ -121,13 +121,13 @@ class ConvertLinearResizeToChannelsLast(_ChannelsLast):
 
     def kind(self, view: Resize, result: Value) -> str:
         if view.mode != "linear" or view.antialias:
-            raise Decline("{} is cubic or filtered", result.name)
+            raise Decline("{} is cubic or uses antialias", result.name)
         if view.x.size(1) < _TOGETHER:
             raise Decline("{} has {} channels, fewer than {}", view.x.name, view.x.size(1), _TOGETHER)
         if view.scales[2] == 1:
-            raise Decline("{} keeps its height, where infinities spread otherwise", view.x.name)
+            raise Decline("{} keeps its height, where infinities would propagate differently", view.x.name)
         if count(result.dims()) > _MOST_OUTPUTS:
-            raise Decline("{} is too large to stay in the cache between both", result.name)
+            raise Decline("{} is too large to stay in the cache between the two operators", result.name)
         return "resize linear last"
 
 
@@ -147,7 +147,7 @@ class ConvertResizeToProducts(_Interpolated):
             raise Decline("{} is empty", node.result.name)
         _check_sizes_change(view, node.result)
         if rows != height and not all(isinstance(dim, int) for dim in view.x.dims()[:2]):
-            raise Decline("{} may be no images, which MatMul refuses as its right operand", view.x.name)
+            raise Decline("{} may be an empty batch, which MatMul rejects as its right operand", view.x.name)
         images = count(view.x.dims()[:2])
         work = images * (height * width * columns * (columns != width) + height * columns * rows * (rows != height))
         then = {"kernel": 2, "product": work, "read": count(node.result.dims())}
@@ -197,17 +197,17 @@ class ConvertConstantResizeToProducts(Weighed, OpRule):
             raise Decline("{} is not constant", x.name)
         mode, dims = str(node.attr("mode", "nearest")), x.dims()
         if mode == "nearest" or node.attr("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
-            raise Decline("{} takes the nearest pixels, or a region", node.result.name)
+            raise Decline("{} uses nearest or tf_crop_and_resize", node.result.name)
         if node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
             raise Decline("{} keeps the aspect ratio", node.result.name)
         if x.dtype != TensorProto.FLOAT or len(dims) != 4 or not size_of(x):
-            raise Decline("{} is no image of float32 with its channels first", x.name)
+            raise Decline("{} is not a float32 NCHW image of which only H and W are resized", x.name)
         if node.input(3) is None:
-            raise Decline("{} has factors, which may keep a size and move its pixels", node.result.name)
+            raise Decline("{} has scales, which may keep a size but move its pixels", node.result.name)
         if dims[:2] != node.result.dims()[:2]:
-            raise Decline("more than height and width of {} may change", x.name)
+            raise Decline("more than the height and width of {} may change", x.name)
         if count(dims[:2]) == 1:
-            raise Decline("{} is one image: its weights would take as long", x.name)
+            raise Decline("{} is one image: computing the weights would take as long", x.name)
         height, width = x.size(2), x.size(3)
         rows, columns = (count(node.result.dims()[axis : axis + 1]) for axis in (2, 3))
         images, outputs = count(dims[:2]), count(node.result.dims())
@@ -229,7 +229,7 @@ def _unit_weights(node: Node, axis: int, rw: Rewriter) -> Value:
     axes = node.attr("axes")
     places = [x.axis(each) for each in (range(4) if axes is None else axes)]
     if given.is_const or axis not in places:
-        raise Decline("{} is constant, or not for axis {}", given.name, axis)
+        raise Decline("{} is constant, or does not include axis {}", given.name, axis)
     before, at = x.size(axis), places.index(axis)
     own = rw.op("Slice", given, starts=(at,), ends=(at + 1,), axes=(0,))
     kept = [np.array([before], np.int64) if each == 5 - axis else own for each in (2, 3)]
@@ -252,11 +252,11 @@ class ConvertNearestResizeToFloor(Weighed, OpRule):
         if view.mode != "nearest" or view.antialias or view.x.is_const:
             raise Decline
         if (view.coordinates, view.rounding) == ("asymmetric", "floor"):
-            raise Decline("{} takes the pixels before: already fast", node.result.name)
+            raise Decline("{} already uses asymmetric coordinates and floor", node.result.name)
         if not view.repeats:
-            raise Decline("{} takes other pixels than those before", node.result.name)
+            raise Decline("{} does not repeat pixels by integer factors", node.result.name)
         if tuple(view.scales) != (1, 1, 2, 2) or view.x.dtype != TensorProto.FLOAT:
-            raise Decline("{} is not doubled: there is no faster kernel", view.x.name)
+            raise Decline("{} is not a float32 image enlarged by 2: there is no faster kernel", view.x.name)
         size_of(view.x)
         outputs = count(node.result.dims())
         self.weigh(rw, {"kernel": 1, "resize nearest": outputs}, {"kernel": 1, "resize doubled": outputs})

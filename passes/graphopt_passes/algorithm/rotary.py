@@ -44,7 +44,7 @@ class _Rotary(Weighed, PatternRule):
         if self.twice and m.x is not x:
             raise Decline
         if x.dtype != TensorProto.FLOAT or len(dims) != _RANK:
-            raise Decline("{} is not of float32 with {} axes, for which the kernel is", x.name, _RANK)
+            raise Decline("{} is not float32 of rank {}, as the kernel requires", x.name, _RANK)
         if 0 in dims:
             raise Decline("{} is empty", x.name)
         return self._write(m, x, dims, width, rw)
@@ -238,19 +238,21 @@ class FuseRestIntoRotaryEmbedding(PatternRule):
             raise Decline
         width, taken = x.size(-1), len(first.positions)
         if not taken or not first.takes(range(taken)) or not last.takes(range(taken, width)):
-            raise Decline("{} and {} are not the first and the other elements of {}", m.part.name, m.rest.name, x.name)
+            raise Decline(
+                "{} and {} are not the leading and the remaining elements of {}", m.part.name, m.rest.name, x.name
+            )
         if not m.rotary.attrs.keys() <= {"interleaved"}:
-            raise Decline("{} leaves elements as they are already", m.rotary.result.name)
+            raise Decline("{} already has attributes other than interleaved", m.rotary.result.name)
         heads = x.size(1 if m.flat is None else 2)
         if not heads:
-            raise Decline("{} has no heads, of which the operator has to be told the number", x.name)
+            raise Decline("the number of heads of {} is not known", x.name)
         attrs = {**m.rotary.attrs, "num_heads": heads, "rotary_embedding_dim": taken}
         if m.flat is None:
             return rw.op("RotaryEmbedding", x, m.positions, m.cosine, m.sine, domain=DOMAIN, **attrs)
         if m.flat.result.dims() != (*dims[:2], heads * taken) or not m.part.has_shape_of(m.turned.result):
-            raise Decline("the heads of {} are not side by side", m.part.name)
+            raise Decline("the heads of {} are not contiguous", m.part.name)
         if m.cosine.size(-1) * 2 != taken:
-            raise Decline("{} is for heads of another width than {}", m.cosine.name, taken)
+            raise Decline("{} does not have half the head width {}", m.cosine.name, taken)
         rows = rw.op("Reshape", x, shape=(0, 0, heads * width))
         rows = rw.op("RotaryEmbedding", rows, m.positions, m.cosine, m.sine, domain=DOMAIN, **attrs)
         return rw.op("Reshape", rows, shape=(0, 0, heads, width))

@@ -31,7 +31,7 @@ class ConvertTransposeToRows(Weighed, OpRule):
         view = Transpose.of(node)
         x, perm, dims = view.x, view.perm, view.x.dims()
         if x.dtype not in _TYPES:
-            raise Decline("{} is not of 4 bytes an element, for which the kernels were measured", x.name)
+            raise Decline("{} is not float32 or int32, for which the kernels were measured", x.name)
         if x.is_const or is_one_move(dims, perm):
             raise Decline("{} moves one axis, or whole rows: already fast", node.result.name)
         open_first = not isinstance(dims[0], int)
@@ -46,7 +46,7 @@ class ConvertTransposeToRows(Weighed, OpRule):
         works = {"kernel": 4, "move": size, "gathered row": size / width, "element": size}
         self.weigh(rw, {"kernel": 1, "move apart": size}, works)
         if rows * 4 > _LARGEST:
-            raise Decline("a list of {:.0f} rows is too long", rows)
+            raise Decline("a list of {:.0f} row indices is too long", rows)
         if before:
             order = tuple(axis for axis in perm if axis != last)
             found = _gathered(x, dims, order, lead, rw)
@@ -163,7 +163,7 @@ class ConvertRollToGather(Weighed, OpRule):
         if not chain.rolls:
             raise Decline
         if chain.rolls == 1 and {each.op for each in chain.nodes} <= {"Gather", "Reshape"}:
-            raise Decline("{} is found by one Gather already", result.name)
+            raise Decline("{} is already computed by one Gather", result.name)
         size, width = size_of(result), result.size(len(result.dims()) - 1)
         then = {"kernel": 3, "gathered row": size / width, "element": size}
         self.weigh(rw, {**chain.work}, then)
@@ -228,7 +228,7 @@ def _chain(value: Value, reader: Node) -> _Chain:
         shape = tuple(value.sizes())[:-1]
         if node.op == "Reshape":
             if before.places.size != count(shape):  # possible in a branch that is never taken
-                raise Decline("{} is no reshape of {}", value.name, node.operand(0).name)
+                raise Decline("{} is not a reshape of {}", value.name, node.operand(0).name)
             return _further(before, before.places.reshape(shape), node, {"kernel": 1})
         moved = before.places.transpose(Transpose.of(node).perm[:-1])
         return _further(before, moved, node, {"kernel": 1, "element": count(value.sizes())})
@@ -247,7 +247,7 @@ def _picked(node: Node) -> _Chain:
         return _begin(node.result)
     before, sizes = _of_part(x, node), node.result.sizes()
     if positions.size and not -x.size(axis) <= positions.min() <= positions.max() < x.size(axis):
-        raise Decline("{} are not all positions in {}", node.operand(1).name, x.name)
+        raise Decline("{} holds an index that is out of range for {}", node.operand(1).name, x.name)
     work = {"kernel": 1, "element": count(sizes), "gathered row": count(sizes[: axis + 1])}
     return _further(before, before.places.take(positions, axis), node, work, rolls=1)
 

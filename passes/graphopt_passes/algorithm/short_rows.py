@@ -143,7 +143,7 @@ def _narrow(node: Node, second: int) -> tuple[int, tuple[Dim, ...]]:
     if all(same):
         raise Decline
     if not any(same):
-        raise Decline("both operands are repeated")
+        raise Decline("both operands are broadcast")
     return (second if same[0] else 0), dims
 
 
@@ -155,7 +155,7 @@ def _longer(narrow: Value, dims: tuple[Dim, ...]) -> _Longer:
         at -= 1
         before *= _known(dims[at], narrow)
     if before == 1:
-        raise Decline("{} is a number for each row: another kernel", narrow.name)
+        raise Decline("{} has one number per row, for which there is another kernel", narrow.name)
     if before >= _SHORT:
         raise Decline("the rows of {} are long: already fast", narrow.name)
     after = before
@@ -170,5 +170,5 @@ def _longer(narrow: Value, dims: tuple[Dim, ...]) -> _Longer:
 
 def _known(dim: Dim, narrow: Value) -> int:
     if not isinstance(dim, int):
-        raise Decline("an axis along which {} is repeated has no known size", narrow.name)
+        raise Decline("the size of an axis along which {} is broadcast is not known", narrow.name)
     return dim

@@ -30,9 +30,9 @@ class InnerSoftmax(Weighed, OpRule):
         floats(x)
         behind = [dim for dim in dims[axis + 1 :] if dim != 1]
         if not behind:
-            raise Decline("the values of {} lie one after the other: already fast", x.name)
+            raise Decline("the normalized elements of {} are contiguous: already fast", x.name)
         if len(behind) == 1:
-            raise Decline("there is one axis behind axis {} of {}: already fast", axis, x.name)
+            raise Decline("there is one axis after axis {} of {}: already fast", axis, x.name)
         check_stands_alone(node)
         return self.write(node, x, axis, rw)
 
@@ -121,9 +121,9 @@ class ConvertSoftmaxOfPairsToSigmoid(Weighed, OpRule):
         x = node.operand(0)
         rank = len(x.dims())
         if x.dtype != TensorProto.FLOAT or rank < 2 or x.axis(node.attr("axis", -1)) != rank - 1:
-            raise Decline("{} is not of float32, or not normalized along its last axis", x.name)
+            raise Decline("{} is not float32, or not normalized along its last axis", x.name)
         if x.size(rank - 1) != _PAIR:
-            raise Decline("there are {} values in each row of {}: already fast", x.size(rank - 1), x.name)
+            raise Decline("there are {} elements in each row of {}, expected 2", x.size(rank - 1), x.name)
         size = size_of(x)
         now = {"kernel": 1, "softmax": size, "softmax row": size / _PAIR}
         self.weigh(rw, now, {"kernel": 2, "column": size, "element": size})
@@ -146,7 +146,7 @@ class ConvertSoftmaxOfTwoToSigmoids(Weighed, OpRule):
         dims, axis = x.dims(), x.axis(node.attr("axis", -1))
         behind = [dim for dim in dims[axis + 1 :] if dim != 1]
         if x.dtype != TensorProto.FLOAT or dims[axis] != _PAIR or not behind:
-            raise Decline("{} is not of float32, or has not two values in front of others", x.name)
+            raise Decline("{} is not float32 with size 2 along an axis before the last", x.name)
         size = size_of(x)
         now = {"kernel": 1, "softmax apart": size} if len(behind) > 1 else {**_by_rows(dims, axis), "kernel": 1}
         self.weigh(rw, now, {"kernel": 6, "element": 3.5 * size})
@@ -199,14 +199,14 @@ def _weighed_mean(node: Node) -> tuple[Node, np.ndarray]:
     softmax = node.operand(0).sole_source("Softmax", reader=node)
     x, weight = softmax.operand(0), node.operand(1)
     if len(x.dims()) != 4 or x.dtype != TensorProto.FLOAT or x.axis(softmax.attr("axis", -1)) != 1:
-        raise Decline("{} is no image of float32, or not normalized along its channels", x.name)
+        raise Decline("{} is not a float32 image that is normalized along its channels", x.name)
     bins = x.size(1)
     plain = not any(node.attr("pads") or ()) and set(node.attr("strides") or (1,)) == {1}
     if weight.dims() != (1, bins, 1, 1) or node.input(2) is not None or not plain:
-        raise Decline("{} is no mean of what is in {}", node.result.name, softmax.result.name)
+        raise Decline("{} is not a weighted mean of {}", node.result.name, softmax.result.name)
     weight.check_finite()
     if node.result.read_by(*_FUSED):
-        raise Decline("what reads {} becomes part of the convolution", node.result.name)
+        raise Decline("the reader of {} will be fused into the convolution", node.result.name)
     return softmax, weight.array().reshape(bins)
 
 
@@ -223,7 +223,7 @@ def check_stands_alone(softmax: Node) -> None:
         _weighed_mean(reader)
     except Decline:
         return
-    raise Decline("{} is part of a mean", softmax.result.name)
+    raise Decline("{} is part of a weighted mean", softmax.result.name)
 
 
 def _before_move(x: Value, reader: Node) -> tuple[Value, int]:

@@ -28,7 +28,7 @@ class _Spectrum(Weighed, OpRule):
     def price(self, rw: Rewriter, frames: int, length: int, bins: int, more: Work) -> None:
         """Decline unless the product of `frames` rows is faster, including `more` work of the form."""
         if not 1 < length <= _LONGEST:
-            raise Decline("a frame of {} elements would take too large a matrix", length)
+            raise Decline("a frame of {} elements would need too large a matrix", length)
         kind = "spectrum" if length & (length - 1) == 0 else "spectrum of any length"
         self.weigh(rw, {"kernel": 1, kind: frames * length}, {**more, "product": 2 * frames * length * bins})
 
@@ -48,16 +48,16 @@ class ConvertDftToProduct(_Spectrum):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         x, dims = node.operand(0), node.operand(0).dims()
         if x.dtype != TensorProto.FLOAT or len(dims) < 3 or x.size(len(dims) - 1) != 1:
-            raise Decline("{} is not of real numbers in float32", x.name)
+            raise Decline("{} does not hold real float32 numbers", x.name)
         axis = node.attr("axis", 1)
         if rw.graph.opset() >= _AXIS_INPUT_SINCE:
             given = node.input(2)
             axis = -2 if given is None else given.integer()
         if node.attr("inverse", 0) or x.axis(axis) != len(dims) - 2:
-            raise Decline("{} is taken back, or along another axis than that in front of the last", x.name)
+            raise Decline("{} is transformed inversely, or not along its second to last axis", x.name)
         length, stated = x.size(len(dims) - 2), node.input(1)
         if stated is not None and stated.integer() != length:
-            raise Decline("{} is cut or filled up to {} elements", x.name, stated.integer())
+            raise Decline("{} is truncated or padded to {} elements", x.name, stated.integer())
         bins = length // 2 + 1 if node.attr("onesided", 0) else length
         frames = size_of(x) // max(length, 1)
         self.price(rw, frames, length, bins, {"kernel": 3})
@@ -75,7 +75,7 @@ class ConvertStftToProduct(_Spectrum):
         """Gather frames from pieces whose length is the greatest common divisor of frame length and step."""
         x, dims = node.operand(0), node.operand(0).dims()
         if x.dtype != TensorProto.FLOAT or dims[2:] not in ((), (1,)) or len(dims) < 2:
-            raise Decline("{} is not of real numbers in float32", x.name)
+            raise Decline("{} does not hold real float32 numbers", x.name)
         step, window, stated = node.operand(1).integer(), node.input(2), node.input(3)
         taken = None if window is None else window.array()
         length = stated.integer() if stated is not None else 0 if taken is None else taken.size
@@ -83,7 +83,7 @@ class ConvertStftToProduct(_Spectrum):
             raise Decline("the window of {} is not as long as a frame", node.result.name)
         samples, bins = x.size(1), length // 2 + 1 if node.attr("onesided", 1) else length
         if step < 1 or length < 2 or samples < length:
-            raise Decline("{} has no frame", x.name)
+            raise Decline("{} does not contain a frame of at least 2 samples", x.name)
         frames, piece = 1 + (samples - length) // step, gcd(step, length)
         batch = count(dims[:1])
         size_of(x)

@@ -120,5 +120,5 @@ def transformed_weight(weight: np.ndarray, tile: int) -> np.ndarray:
     with np.errstate(over="ignore"):
         narrow = np.ascontiguousarray(full.reshape(-1, *weight.shape[:2]), np.float32)
     if not np.isfinite(narrow).all():
-        raise Decline("the transformed weights leave the range of float32")
+        raise Decline("the transformed weights overflow in float32")
     return narrow

@@ -35,7 +35,7 @@ class WaveRows:
         """Read waves that have a row per position of a value of shape `dims`; declines if they vary between heads."""
         rows, other = (cls._of(wave, turned, dims, width) for wave in (cosine, sine))
         if rows != other:
-            raise Decline("{} and {} are of other positions", cosine.name, sine.name)
+            raise Decline("{} and {} do not have the same positions", cosine.name, sine.name)
         return rows
 
     @classmethod
@@ -46,7 +46,7 @@ class WaveRows:
             if same and None not in sizes and sizes[heads] == 1 and sizes[0] in (1, dims[0]):
                 return cls(axis, sizes[0], sizes[axis])
         if any(size != 1 for size in sizes[:-2]):
-            raise Decline("{} differs between heads, or has other batches", wave.name)
+            raise Decline("{} varies between heads, or its batch does not match", wave.name)
         row = "{} is not known to have a row of {} numbers for each position of {}"
         raise Decline(row, wave.name, width, turned)
 
@@ -81,7 +81,7 @@ class WaveRows:
         if self.rows is not None and isinstance(self.batch, int):
             return np.arange(self.rows, dtype=np.int64).reshape(self.batch, -1)
         if rw.graph.opset() < _OPSET_OF_EMPTY_SHAPES:
-            raise Decline("opset {} has no Reshape to sizes that may be 0", rw.graph.opset())
+            raise Decline("opset {} has no Reshape to sizes of 0", rw.graph.opset())
         sizes = rw.op("Gather", rw.op("Shape", wave), np.array([0, self.axis], np.int64))
         rows = rw.op("ReduceProd", sizes, keepdims=0)
         each = rw.op("Range", np.array(0, np.int64), rows, np.array(1, np.int64))

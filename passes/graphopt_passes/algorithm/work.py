@@ -188,7 +188,7 @@ def size_of(value: Value) -> int:
 def floats(x: Value) -> int:
     """The number of elements of a float32 value; declines for other types, whose kernels were not timed."""
     if x.dtype != TensorProto.FLOAT:
-        raise Decline("{} is not of float32, whose kernels were measured", x.name)
+        raise Decline("{} is not float32, for which the kernels were measured", x.name)
     return size_of(x)
 
 
