@@ -26,5 +26,5 @@ class EliminateNopClip(OpRule):
         if bounds.x.dtype not in FLOAT_TYPES or (low, high) == ANY:
             raise Decline
         if low < bounds.low or high > bounds.high:
-            raise Decline("{} can be from {} to {}", bounds.x.name, low or 0.0, high)
+            raise Decline("{} may range from {} to {}, beyond the bounds", bounds.x.name, low or 0.0, high)
         return rw.replace(node, [bounds.x])

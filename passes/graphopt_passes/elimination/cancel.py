@@ -41,7 +41,7 @@ class EliminateSqueezeUnsqueeze(OpRule):
             squeeze, unsqueeze = (first, node) if first.op == "Squeeze" else (node, first)
             gone, come = Squeeze.of(squeeze).axes, Unsqueeze.of(unsqueeze).axes
             if gone != come:
-                raise Decline("axes {} go, {} come", gone, come)
+                raise Decline("axes {} are removed, but axes {} are inserted", gone, come)
         return rw.pass_on(node, x)
 
 

@@ -65,10 +65,10 @@ class Space:
             known = self.places.setdefault(value, at)
             if known is not at:
                 if known != at:
-                    raise Decline("{} has its channels at two axes", value.name)
+                    raise Decline("{} has its channels on two axes", value.name)
                 continue
             if value.is_anchored or value.producer is None:
-                raise Decline("{} is seen outside of the graph's nodes", value.name)
+                raise Decline("{} is a graph input, output or initializer", value.name)
             todo += self._through(value.producer, at, makes=True)
             for user in value.users:
                 todo += self._through(user, at, makes=False)
@@ -76,14 +76,14 @@ class Space:
     def _through(self, node: Node, at: Place, *, makes: bool) -> list[Place]:
         """The other values that share their channels through a producer or, unless it `makes` the value, a reader."""
         if node.graph is not self.graph:
-            raise Decline("{} of an inner or outer graph is in between", node.op)
+            raise Decline("{} belongs to another graph", node.op)
         if node.op not in LAYERS:
             return self._kept(node, at)
         if not makes and (node.inputs[0] is not at.value or node.inputs.count(at.value) > 1):
-            raise Decline("{} is no plain input of {}", at.value.name, node.op)
+            raise Decline("{} is not only the first input of {}", at.value.name, node.op)
         weight = node.operand(1)
         if not weight.one_use or weight.is_anchored:
-            raise Decline("the weight {} has other uses", weight.name)
+            raise Decline("the weight {} has other readers", weight.name)
         layer = LinearLayer.of(node)
         channels = layer.channels if makes or layer.read is None else layer.weight.shape[layer.read]
         if channels != self.channels or (layer.axis, layer.rank) != (at.axis, at.rank):
@@ -98,7 +98,7 @@ class Space:
         """The other values that share their channels through an operator that does not mix channels."""
         read = KEEPING.get(node.op)
         if read is None or len(node.results) > 1:
-            raise Decline("{} is in between", node.op)
+            raise Decline("{} is not known to keep channels apart", node.op)
         places = read(node, at, self.channels)
         self.between[node] = None
         return places
@@ -121,7 +121,7 @@ def _of_pool(node: Node, at: Place, channels: int) -> list[Place]:
     pool = Pool.of(node)
     spans = zip(pool.before, pool.after, pool.kernel, strict=True)
     if pool.ceil or any(apart != 1 for apart in pool.dilations) or any(max(a, b) >= size for a, b, size in spans):
-        raise Decline("{} may have windows without an element", node.op)
+        raise Decline("{} may have windows that contain only padding", node.op)
     if node.op == "AveragePool" and pool.counts_padding and (any(pool.before + pool.after) or pool.same):
         raise Decline("{} counts its padding", node.op)
     return _plain(node, at)
@@ -136,7 +136,7 @@ def _of_reduction(node: Node, at: Place, channels: int) -> list[Place]:
 
 def _of_flatten(node: Node, at: Place, channels: int) -> list[Place]:
     if at.axis != 1 or node.attr("axis", 1) != 1 or any(size != 1 for size in node.operand(0).dims()[2:]):
-        raise Decline("{} joins channels with other axes", node.op)
+        raise Decline("{} merges channels with other axes", node.op)
     return _shrunk(node, at, len(node.operand(0).dims()) - 2)
 
 

@@ -54,7 +54,7 @@ def _gathered(gather: Gather, concat: Concat) -> Gather:
     if gather.axis != concat.axis:
         raise Decline
     if not positions.size:
-        raise Decline("no position is taken")
+        raise Decline("no elements are selected")
     if positions.min() < 0:  # non-negative positions do not depend on the size of the whole
         positions = gather.from_front()
     part, start = concat.holder(positions.reshape(-1))
@@ -80,5 +80,5 @@ def _split(split: Split, concat: Concat) -> tuple[Value, ...]:
     if split.axis != concat.axis:
         raise Decline
     if split.sizes != concat.sizes:
-        raise Decline("it parts {} where {} were joined", split.sizes, concat.sizes)
+        raise Decline("it splits into sizes {}, but sizes {} were concatenated", split.sizes, concat.sizes)
     return concat.parts

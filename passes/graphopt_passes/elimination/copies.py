@@ -30,13 +30,13 @@ class EliminateExpandBeforeBroadcast(OpRule):
                 x = source.operand(0)
                 pairs = zip(x.dims(), value.dims(), strict=True) if source.op == "Tile" else ()
                 if any(size not in (1, dim) or size in (0, None) for size, dim in pairs):
-                    raise Decline("{} may be repeated along an axis that has more", x.name)
+                    raise Decline("{} may be expanded along an axis that does not have size 1", x.name)
                 if not _has_other(node, value):
                     raise Decline("no other operand is known to have the shape of {}", node.result.name)
                 if value.output_count or not all(
                     user.op in self.ops and _has_other(user, value) for user in value.users
                 ):
-                    raise Decline("{} is there for other readers", value.name)
+                    raise Decline("{} has other readers", value.name)
                 return rw.set_input(node, index, x)
         raise tries.declined
 
@@ -65,9 +65,9 @@ class EliminateExpandBeforeMatmul(OpRule):
                 x = value.sole_source("Expand", reader=node).operand(0)
                 matrix = value.dims()[-2:]
                 if len(matrix) < _OF_MATRIX or None in matrix or x.dims()[-2:] != matrix:
-                    raise Decline("the matrices of {} themselves may be repeated", x.name)
+                    raise Decline("the last two axes of {} may be expanded", x.name)
                 if None in batch or other.dims()[:-2] != batch:
-                    raise Decline("{} is not known to have the batch of {}", other.name, node.result.name)
+                    raise Decline("{} is not known to have the batch axes of {}", other.name, node.result.name)
                 return rw.set_input(node, index, x)
         raise tries.declined
 
@@ -104,9 +104,9 @@ class MoveElementwiseBeforeExpand(OpRule):
         x, shape = expand.operand(0), expand.operand(1)
         _check_numbers(node, expanded[0])
         if node.result.dtype not in EXPANDED:
-            raise Decline("{} is of a type that is not expanded everywhere", node.result.name)
+            raise Decline("Expand may not support the element type of {}", node.result.name)
         if not x.dims() and any(value.dims() for value in node.operands if value is not expanded[0]):
-            raise Decline("{} has fewer axes than what it is joined with", x.name)
+            raise Decline("{} is a scalar, but another operand is not", x.name)
         inputs = [x if value is expanded[0] else value for value in node.inputs]
         return rw.replace(node, [rw.op("Expand", rw.again(node, *inputs), shape)])
 
@@ -140,7 +140,7 @@ def _check_numbers(node: Node, expanded: Value) -> None:
     """Decline unless all operands other than `expanded` are constant numbers."""
     for value in node.operands:
         if value is not expanded and (not value.is_const or value.sizes() not in ((), (1,))):
-            raise Decline("{} is no constant number", value.name)
+            raise Decline("{} is not a constant number", value.name)
 
 
 class ConvertTransposeToReshape(OpRule):
@@ -181,7 +181,7 @@ class ConvertGatherToSqueeze(OpRule):
         if x.dim(axis) != 1:
             raise Decline
         if index.integer() not in (0, -1):
-            raise Decline("{} is no position of axis {}", index.integer(), axis)
+            raise Decline("index {} is out of range for axis {} of size 1", index.integer(), axis)
         return rw.replace(node, [rw.op("Squeeze", x, axes=(axis,))])
 
 
@@ -194,5 +194,5 @@ def _target(transpose: Transpose) -> tuple[int, ...]:
         dim = shape[axis]
         target.append(dim if isinstance(dim, int) else 0 if at == axis else -1)
     if 0 in shape or (-1 in target and len(dynamic) > 1):
-        raise Decline("the sizes of {} are not known well enough", transpose.x.name)
+        raise Decline("{} is empty, or more than one of its dimensions is not known", transpose.x.name)
     return tuple(target)

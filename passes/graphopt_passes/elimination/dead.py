@@ -34,7 +34,7 @@ class EliminateDeadend(GraphPass):
                     if not is_removable(node):
                         raise Decline("{} may have side effects", node.op)
                     if not graph.outputs:
-                        raise Decline("the graph has no outputs to tell what it is for")
+                        raise Decline("the graph has no outputs")
                     rw.erase(node)
 
 

@@ -97,7 +97,7 @@ def _distinct(own: list[Value], above: list[Value], rw: Rewriter) -> list[Value]
                 continue
             with rw.attempt(next(iter(value.users), None)):
                 if kept.graph is not value.graph and _may_be_sizes(value):
-                    raise Decline("{} is a list that shape inference reads in its own graph alone", value.name)
+                    raise Decline("{} may hold sizes, which shape inference reads only within one graph", value.name)
                 rw.merge_constant(value, kept)
                 merged.add(value)
     return [value for value in own if value not in merged] if merged else own

@@ -93,7 +93,7 @@ def refuse_magnified_after(node: Node, lost: float, *, summed: bool, factor: flo
     """
     first = max(1.0, factor, _of_activation(node))
     if not first <= most:
-        raise Decline("{} multiplies with up to {:.2g} itself", node.result.name, first)
+        raise Decline("{} itself multiplies by up to {:.2g}", node.result.name, first)
     ways = [_Way(value, first, joined=False) for value in node.results]
     seen: dict[Value, float] = {}
     while ways and len(seen) < _STEPS:
@@ -109,7 +109,7 @@ def _through(way: _Way, user: Node, lost: float, most: float, *, summed: bool) -
     """The next values that a change reaches through a reader; none if it vanishes there."""
     value = way.value
     if user.graph is not value.graph:
-        raise Decline("{} is read in an inner graph, where nothing is followed", value.name)
+        raise Decline("{} is read in a subgraph, which is not analyzed", value.name)
     try:
         factor = _factor(user, value)
     except Decline:
@@ -121,7 +121,7 @@ def _through(way: _Way, user: Node, lost: float, most: float, *, summed: bool) -
     linear = user.op in WEIGHED and user.op != "BatchNormalization"
     gain = way.gain * (max(1.0, factor / _ORDINARY) if linear else factor)
     if not gain <= most:
-        raise Decline("{} is magnified by up to {:.2g} after it", value.name, gain)
+        raise Decline("{} is later multiplied by up to {:.2g}", value.name, gain)
     if _added(user).min() * float(np.finfo(np.float32).eps) ** 2 >= gain * lost:
         return []
     joined = way.joined or linear or user.op in _JOINING

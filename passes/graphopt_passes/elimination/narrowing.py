@@ -78,7 +78,7 @@ class _Numbers:
         try:
             result = run([node], [node.result], operands)[node.result].array()
         except Exception as error:  # the runtime raises exceptions of many types
-            raise Decline("{} cannot be computed ahead ({})", node.op, type(error).__name__) from error
+            raise Decline("{} cannot be evaluated ({})", node.op, type(error).__name__) from error
         found = result.reshape(-1)
         if node.op == "Mul":
             found, known = np.where(zero & ~known, 0, found), known | zero
@@ -98,11 +98,11 @@ def _kept(space: Space, numbers: _Numbers) -> np.ndarray:
         gone &= _free(layer, *numbers.known[layer.node.operand(0)])
     dead = np.flatnonzero(gone)
     if not dead.size:
-        raise Decline("the channels that are constant are not so for all readers, or padded")
+        raise Decline("no channel is constant, without padding, for all readers")
     block = gcd(channels, _BLOCK)
     number = min(dead.size // block * block, channels - block)
     if number <= 0:
-        raise Decline("{} of {} channels are dead, less than a block of {} to spare", dead.size, channels, block)
+        raise Decline("{} of {} channels are dead, not enough to remove a block of {}", dead.size, channels, block)
     return np.delete(np.arange(channels), dead[dead.size - number :])
 
 

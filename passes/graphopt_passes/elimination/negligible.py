@@ -81,7 +81,7 @@ def _eliminate(node: Node, index: int, rw: Rewriter) -> None:
     """Set the negligible weights at an input of an operator to zero; declines if none may be removed."""
     weight = node.operand(index)
     if weight.is_output or any(user.op not in WEIGHED for user in weight.users):
-        raise Decline("{} is read by others too", weight.name)
+        raise Decline("{} has other readers", weight.name)
     rows = read_rows(node, index)
     removed = (np.abs(rows.array) < threshold(rows.array.dtype)) & (rows.array != 0)
     removed &= rows.spread(_steady(node, index, rows, removed))

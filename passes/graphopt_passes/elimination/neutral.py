@@ -63,11 +63,11 @@ class EliminateNopWithUnit(NeutralElement):
 
     def check(self, node: Node, x: Value, neutral: Value) -> None:
         if node.op == "Pow" and x.dtype not in _EXACT_POWERS:
-            raise Decline("powers of {} are not exact", x.name)
+            raise Decline("Pow is not exact in the element type of {}", x.name)
         if node.op in ("Add", "Sub") and neutral.dtype in FLOAT_TYPES:
             negative = node.op == "Add"
             if (np.signbit(neutral.array()) != negative).any():
-                raise Decline("{} changes the sign of negative zeros", neutral.name)
+                raise Decline("{} changes the sign of zeros", neutral.name)
 
 
 class EliminateAdditionOfZero(NeutralElement):

@@ -46,7 +46,7 @@ class EliminateNopSlice(ChangesNothing):
             # not through the `Slice` view, which needs the rank to normalize negative axes
             if not Cut(start, end).takes_all(x.dim(axis)):
                 size = x.dim(axis) or "an unknown size"
-                raise Decline("it takes {} to {} of {} along axis {}", start, end, size, axis)
+                raise Decline("it keeps {} to {} of {} along axis {}", start, end, size, axis)
 
 
 class EliminateNopGather(ChangesNothing):
@@ -63,9 +63,9 @@ class EliminateNopGather(ChangesNothing):
         taken = Selection.of(node.result)
         size = taken.x.size(taken.axis)
         if count != size:
-            raise Decline("it takes {} of {} along axis {}", count, size, taken.axis)
+            raise Decline("it selects {} of {} slices along axis {}", count, size, taken.axis)
         if not taken.takes_all:
-            raise Decline("it takes all slices along axis {} in another order", taken.axis)
+            raise Decline("it reorders the slices along axis {}", taken.axis)
 
 
 class EliminateNopSplit(ChangesNothing):
@@ -128,7 +128,7 @@ class EliminateNopReshape(ChangesNothing):
             raise Decline
         for axis, (dim, size) in enumerate(zip(dims, reshape.target, strict=True)):
             if size not in (-1, dim) and (size != 0 or reshape.allowzero):
-                raise Decline("dimension {} of {} is {}, and {} is asked for", axis, x.name, dim or "unknown", size)
+                raise Decline("dimension {} of {} is {}, but the target is {}", axis, x.name, dim or "unknown", size)
 
 
 class EliminateNopFlatten(ChangesNothing):
@@ -149,7 +149,7 @@ class EliminateNopFlatten(ChangesNothing):
         axis = node.attr("axis", 1)
         axis += 2 if axis < 0 else 0
         if not (axis == 1 or (axis == 0 and rows == 1) or (axis == 2 and columns == 1)):
-            raise Decline("it makes {} of {} one axis", "columns" if axis else "rows", x.name)
+            raise Decline("it merges the axes that become {} of {}", "columns" if axis else "rows", x.name)
 
 
 class EliminateNopTranspose(ChangesNothing):
@@ -167,7 +167,7 @@ class EliminateNopTranspose(ChangesNothing):
         if not keeps_order(transpose.perm, shape):
             raise Decline
         if any(at != axis and not (shape and shape[axis] == 1) for at, axis in enumerate(transpose.perm)):
-            raise Decline("it moves an axis of size 1 past others, which is a Reshape")
+            raise Decline("it moves only axes of size 1, which is a Reshape")
 
 
 class EliminateNopExpand(ChangesNothing):
@@ -193,7 +193,7 @@ class EliminateNopExpand(ChangesNothing):
             raise Decline
         for dim, size in zip(dims[len(dims) - len(wanted) :], wanted, strict=True):
             if size not in (1, dim):
-                raise Decline("{} against {} in {}", size, dim or "an unknown dimension", x.name)
+                raise Decline("it expands to size {}, from {} in {}", size, dim or "an unknown dimension", x.name)
 
 
 class EliminateNopTile(ChangesNothing):
@@ -218,13 +218,13 @@ class EliminateNopResize(ChangesNothing):
     def check(self, node: Node) -> None:
         x, y = node.operand(0), node.result
         if node.attr("coordinate_transformation_mode", "") == "tf_crop_and_resize":
-            raise Decline("it crops")
+            raise Decline("it uses tf_crop_and_resize")
         scales = stated_scales(node)
         if scales.size:
             if (scales != 1).any():
                 raise Decline("a scale is not 1")
         elif node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
-            raise Decline("the aspect ratio is kept")
+            raise Decline("it keeps the aspect ratio")
         elif not x.has_shape_of(y) and set(Resize.of(node).scales) != {1.0}:
             raise Decline("the sizes of {} are not known to be those of {}", y.name, x.name)
 
@@ -305,7 +305,7 @@ class EliminateNopDropout(OpRule):
         if mask is None or not mask.uses:
             return rw.replace(node, [x, None])
         if node.graph.opset() < 12:
-            raise Decline("mask {} is used, and its contents are open before opset 12", mask.name)
+            raise Decline("mask {} is used, whose content is unspecified before opset 12", mask.name)
         return rw.replace(node, [x, rw.op("ConstantOfShape", rw.op("Shape", x), value=np.array([True]))])
 
 
@@ -313,6 +313,6 @@ def _check_inference(node: Node) -> None:
     """Decline in training mode: `is_test` = 0 up to opset 6, `training_mode` from opset 12 on."""
     training = node.input(2)
     if not node.attr("is_test", 1) and node.number("ratio") != 0:
-        raise Decline("is_test is not set: it may train")
+        raise Decline("is_test is not set, so it may be in training mode")
     if training is not None and not training.holds(False) and node.number("ratio") != 0:
-        raise Decline("{} is not known to be false: it may train", training.name)
+        raise Decline("{} is not known to be false, so it may be in training mode", training.name)

@@ -36,9 +36,9 @@ class EliminateDoubleQdq(PatternRule):
             raise Decline("the parameters of {} and {} differ", first.result.name, node.result.name)
         numbers = scale.array()
         if numbers.dtype != np.float32:
-            raise Decline("scale {} is not of type float", scale.name)
+            raise Decline("scale {} is not float32", scale.name)
         if not is_in_singles(first) or not is_in_singles(node):
-            raise Decline("{} or {} is computed in another precision", first.result.name, node.result.name)
+            raise Decline("{} or {} is not computed in float32 precision", first.result.name, node.result.name)
         if not np.all((numbers > _SANE[0]) & (numbers < _SANE[1])):
             raise Decline("a scale in {} is too small or too large", scale.name)
         return rw.pass_on(node, m.q)
@@ -89,17 +89,17 @@ def _check_limits(node: Node, limits: Bounds) -> None:
     """Decline if the bounds may be tighter than the range of the quantized type."""
     dtype = node.result.dtype
     if dtype is None or dtype not in _QUANTIZED:
-        raise Decline("the quantized type is no integer of 8 or 16 bits")
+        raise Decline("the quantized type is not an integer of 8 or 16 bits")
     ends, factor = np.iinfo(numpy_type(dtype)), node.operand(1).array()
     offset = node.array(2, np.zeros(1, np.int64))
     if factor.size != 1 or offset.size != 1 or factor.dtype != np.float32:
-        raise Decline("scale or zero point is not one constant")
+        raise Decline("the quantization is not per tensor with a float32 scale")
     if not is_in_singles(node):
-        raise Decline("{} is computed in another precision", node.result.name)
+        raise Decline("{} is not computed in float32 precision", node.result.name)
     step, shift = np.float32(factor.item()), int(offset.item())
     if not _SANE[0] < step < _SANE[1]:
         raise Decline("the scale is too small or too large")
     with np.errstate(all="ignore"):
         low, high = (np.rint(np.float32(limit) / step) + shift for limit in (limits.low, limits.high))
     if low > ends.min or high < ends.max:
-        raise Decline("limits {} and {} are inside the range that is quantized", limits.low, limits.high)
+        raise Decline("limits {} and {} are inside the quantized range", limits.low, limits.high)

@@ -55,7 +55,7 @@ def _chosen(condition: Value, x: Value, other: Value) -> Value:
         return x
     if condition.holds(False) or _asks_numbers_for_nan(condition):
         return other
-    raise Decline("{} chooses from both", condition.name) if condition.is_const else Decline
+    raise Decline("{} selects from both operands", condition.name) if condition.is_const else Decline
 
 
 def _asks_numbers_for_nan(condition: Value) -> bool:
@@ -78,7 +78,7 @@ class EliminateNopScatter(OpRule):
         if not indices.rank or not 0 < indices.size(-1) == indices.rank - 1:
             raise Decline
         if node.attr("reduction", "none") != "none":
-            raise Decline("it combines {} with what is there", updates.name)
+            raise Decline("it combines {} with the existing elements", updates.name)
         if not data.has_shape_of(updates):
             raise Decline("the shapes of {} and {} are not known to be equal", data.name, updates.name)
         written = indices.array()

@@ -108,7 +108,7 @@ class ReplaceConcatFromSequenceWithConcat(OpRule):
         """Write the `Concat`; for a new axis, each element is unsqueezed first."""
         parts, axis, is_new = Elements.of(node.operand(0)).values, node.attr("axis"), node.attr("new_axis", 0)
         if not parts:
-            raise Decline("there is nothing to join")
+            raise Decline("there is nothing to concatenate")
         _check_sizes(parts, None if is_new else axis)
         return rw.replace(node, [rw.op("Concat", *(unsqueezed(parts, axis, rw) if is_new else parts), axis=axis)])
 
@@ -124,7 +124,7 @@ def _check_sizes(parts: Sequence[Value], axis: int | None) -> None:
             if at != joined
         )
         if differ:
-            raise Decline("{} and {} do not fit together", one.name, other.name)
+            raise Decline("the shapes of {} and {} do not match", one.name, other.name)
 
 
 class EliminateOptionalGetElement(OpRule):

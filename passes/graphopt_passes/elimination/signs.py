@@ -31,5 +31,5 @@ class EliminateUnreadSign(OpRule):
         is_square = left is right and node.op == "Mul"
         makers = [value.source("Neg", *(("Abs",) if is_square else ()), reader=node) for value in (left, right)]
         if node.op == "Div" and left.dtype not in FLOAT_TYPES:
-            raise Decline("the quotient of {} may leave the range of integers", left.name)
+            raise Decline("the quotient of {} may overflow its integer type", left.name)
         return rw.replace(node, [rw.op(node.op, *(maker.operand(0) for maker in makers))])

@@ -52,8 +52,8 @@ class EliminateNopMonotoneArgmax(PatternRule):
 
     def rewrite(self, m: Match, rw: Rewriter) -> Fired:
         if m.first.op in _SATURATING:
-            raise Decline("{} makes different elements equal", m.first.op)
+            raise Decline("{} may map different elements to equal ones", m.first.op)
         axis, axes = m.first.result.axis(m.root.attr("axis", 0)), Softmax.of(m.first).axes
         if axis not in axes:
-            raise Decline("{} goes over axis {}, ArgMax over {}", m.first.op, axes[0], axis)
+            raise Decline("{} is along axis {}, ArgMax along axis {}", m.first.op, axes[0], axis)
         return rw.set_input(m.root, 0, m.x)

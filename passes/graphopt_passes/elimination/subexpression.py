@@ -95,7 +95,7 @@ def _merge(node: Node, scopes: list[_Scope], rw: Rewriter) -> None:
         if twin is not None and not twin.removed:
             with rw.attempt(node):
                 if not is_deterministic(node):
-                    raise Decline("{} need not give the same twice", node.op)
+                    raise Decline("{} is not deterministic", node.op)
                 rw.replace(node, twin.outputs)
             if node.removed:
                 return

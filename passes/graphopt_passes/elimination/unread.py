@@ -53,7 +53,7 @@ class Measured(PatternRule):
     def check(self, value: Value) -> None:
         """Decline if the value has other readers than `Shape` and `Size`, so that its operator would stay."""
         if value.is_output or any(user.op not in _MEASURES for user in value.users):
-            raise Decline("{} is not only measured", value.name)
+            raise Decline("{} has readers other than Shape and Size", value.name)
 
 
 class EliminateCastBeforeShape(Measured):

@@ -29,7 +29,7 @@ class EliminateZeroBias(OpRule):
         if bias is None or not bias.holds(0):
             raise Decline
         if not np.isfinite(node.attr("beta", 1.0)):
-            raise Decline("a zero times {} is no zero", node.attr("beta"))
+            raise Decline("beta is {}, expected a finite number", node.attr("beta"))
         return rw.replace(node, [rw.again(node, *node.inputs[:at])])
 
 
