@@ -57,7 +57,7 @@ def why_kept(model: onnx.ModelProto) -> str:
 def test_another_version_of_an_operator_is_kept() -> None:
     text = 'g (float[2,2] x) => (y) { y = local.f (x) } <domain: "local", opset_import: ["" : 17]> '
     model = parser.parse_model(HEAD + text + "f (a) => (r) { r = ReduceMax (a) }")
-    assert why_kept(model) == "local::f has ReduceMax of opset 17, the model 18"
+    assert why_kept(model) == "local::f uses ReduceMax of opset 17, the model has opset 18"
 
 
 def test_a_newer_version_that_only_allows_more_is_taken() -> None:
@@ -81,7 +81,7 @@ def test_versions_that_differ_are_kept(operator: str, own: int, model_has: int) 
     op_type, _, attributes = operator.partition(" ")
     node = f"{op_type} {attributes} (a, a)" if op_type == "Upsample" else f"{op_type} (a)"
     model = parser.parse_model(head + text + f"f (a) => (r) {{ r = {node} }}".replace("'", '"'))
-    assert why_kept(model) == f"local::f has {op_type} of opset {own}, the model {model_has}"
+    assert why_kept(model) == f"local::f uses {op_type} of opset {own}, the model has opset {model_has}"
 
 
 def test_recursion_is_kept() -> None:
@@ -158,7 +158,7 @@ def test_graphs_do_not_get_too_deep_for_a_file() -> None:
     model = parser.parse_model(HEAD + text + " ".join(functions))
     result = PassManager(passes="inline_functions", strict=True, explain=True).run(model)
     assert onnx.ModelProto.FromString(result.model.SerializeToString()).functions
-    assert "29 graphs would be inside of each other" in {miss.reason for miss in result.near_misses}
+    assert "29 graphs would be nested" in {miss.reason for miss in result.near_misses}
 
 
 def test_devices_of_nodes_come_along() -> None:

@@ -26,7 +26,7 @@ class EliminateIfWithConstCond(OpRule):
         taken = known_condition(node.operand(0), node.graph)
         branch = node.subgraphs.get("then_branch" if taken else "else_branch")
         if branch is None or len(branch.outputs) != len(node.outputs):
-            raise Decline("the branch does not fit the If")
+            raise Decline("the outputs of the branch do not match those of the If")
         check_effects(node, branch)
         return replace_by(rw, node, adopt(rw, branch))
 
@@ -53,7 +53,7 @@ def only_element(value: Value) -> int | bool:
     """The only element of a constant: a condition, or a trip count."""
     array = value.array()
     if array.size != 1:
-        raise Decline("{} holds {} elements", value.name, array.size)
+        raise Decline("{} has {} elements, expected 1", value.name, array.size)
     element: int | bool = array.item()
     return element
 

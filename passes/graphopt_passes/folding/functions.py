@@ -65,14 +65,14 @@ class InlineFunctions(GraphPass):
     def _inline(self, node: Node, function: Graph, rw: Rewriter, weights: Weights) -> None:
         graph = node.graph
         if _may_be_known(node):
-            raise Decline("{} may stand for an operator that the runtime has", function.name.removeprefix("::"))
+            raise Decline("{} may be an operator that the runtime implements", function.name.removeprefix("::"))
         _check_versions(function, graph)
         check_effects(node, function)
         _check_depth(function, graph)
         if node.subgraphs:
-            raise Decline("a graph is an attribute of the call")
+            raise Decline("the call has a graph attribute")
         if len(node.inputs) > len(function.inputs) or len(node.outputs) > len(function.outputs):
-            raise Decline("the call does not fit the function {}", function.name)
+            raise Decline("the call has more inputs or outputs than the function {}", function.name)
         given: dict[Value, Value | None] = {value: node.input(i) for i, value in enumerate(function.inputs)}
         shared = weights.of(function, rw)
         results = adopt(rw, function, {**given, **shared}, _attributes(node, function))
@@ -123,7 +123,7 @@ def _check_depth(function: Graph, graph: Graph) -> None:
     """Decline if graphs would be nested too deeply for a file."""
     depth = max(map(_depth, inner_graphs(function)), default=0) + _depth(graph)
     if depth > _DEEPEST:
-        raise Decline("{} graphs would be inside of each other", depth)
+        raise Decline("{} graphs would be nested", depth)
 
 
 def _depth(graph: Graph) -> int:
@@ -165,7 +165,9 @@ def _check_versions(function: Graph, graph: Graph) -> None:
                 continue
             same = before is not None and after is not None and before.since_version == after.since_version
             if not (same or _stays(node, here)):
-                raise Decline("{} has {} of opset {}, the model {}", function.name, node.op_type, there, here)
+                raise Decline(
+                    "{} uses {} of opset {}, the model has opset {}", function.name, node.op_type, there, here
+                )
 
 
 def _stays(node: Node, version: int) -> bool:

@@ -79,7 +79,7 @@ def _rewrite(node: Node, analysis: ShapeAnalysis, positions: PositionAnalysis, r
             value = _reshaped(source, after, analysis, rw)
             rw.replace(node, [value], detail=f"all of {source.name}, in its order")
             return
-    raise Decline("it takes all of {}, but no constant shape says how", data.name)
+    raise Decline("it selects all of {}, but its shape cannot be written as a constant", data.name)
 
 
 def _all_of(node: Node, before: Shape, at: Shape, positions: PositionAnalysis) -> Shape:
@@ -89,14 +89,14 @@ def _all_of(node: Node, before: Shape, at: Shape, positions: PositionAnalysis) -
     if found is None:
         raise Decline
     if not positions.covers(found, at, before[axis]):
-        raise Decline("{} does not count through axis {}", node.operand(1).name, axis)
+        raise Decline("{} does not enumerate axis {} in order", node.operand(1).name, axis)
     return before[:axis] + at + before[axis + 1 :]
 
 
 def _all_nd(node: Node, before: Shape, at: Shape, positions: PositionAnalysis) -> Shape:
     """The result shape of a `GatherND` of all elements in order; declines for others."""
     if node.attr("batch_dims", 0):
-        raise Decline("some axes are batches")
+        raise Decline("batch_dims is not 0")
     if not at or not isinstance(at[-1], int) or at[-1] > len(before):
         raise Decline
     columns = _columns(node.operand(1), positions)
@@ -107,12 +107,12 @@ def _all_nd(node: Node, before: Shape, at: Shape, positions: PositionAnalysis) -
     stride: Size = 1
     for column, dim in zip(reversed(columns), reversed(before[: len(columns)]), strict=True):
         if not all(at_least(number, 0) for number in (column.start, *column.steps)):
-            raise Decline("a position may be negative, and count from the end")
+            raise Decline("an index may be negative")
         start = start + column.start * stride
         steps = [one + two * stride for one, two in zip(steps, column.steps[:-1], strict=True)]
         stride = stride * dim
     if not positions.covers(Positions(start, tuple(steps)), at[:-1], stride):
-        raise Decline("{} does not count through the first {} axes", node.operand(1).name, len(columns))
+        raise Decline("{} does not enumerate the first {} axes in order", node.operand(1).name, len(columns))
     return at[:-1] + before[len(columns) :]
 
 

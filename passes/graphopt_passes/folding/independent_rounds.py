@@ -47,12 +47,12 @@ class EliminateScanOfIndependentRounds(OpRule):
         """Write the body once, with an additional axis."""
         loop = Carried.of(node)
         if loop.states:
-            raise Decline("a round reads what the one before it leaves")
+            raise Decline("a state is carried from one iteration to the next")
         scan = Scan.of(loop)
         if len({*scan.backwards, *scan.out_backwards}) > 1:
             raise Decline("not all inputs and outputs are scanned in one direction")
         if scan.length < 2:
-            raise Decline("there are {} rounds", scan.length)
+            raise Decline("there are {} iterations, expected 2 or more", scan.length)
         rounds = _Rounds(loop, scan, rw)
         for inner in loop.body:
             if inner.op != "Constant" and any(value and value.uses for value in inner.outputs):
@@ -89,7 +89,7 @@ class _Rounds:
             Decline: it is no elementwise operator or reduction, or its result would take too much memory.
         """
         if node.op not in _COMPUTED or len(node.outputs) != 1:
-            raise Decline("{} is not computed for all rounds at once", node.op)
+            raise Decline("{} cannot be computed for all iterations at once", node.op)
         if self.all.keys().isdisjoint(node.operands):
             inputs = [value and self._same(value) for value in node.inputs]
             self.same[node.result] = self.rw.again(node, *inputs)
@@ -103,7 +103,7 @@ class _Rounds:
         """An output of the body in all iterations, stacked along `axis`."""
         found = self.all.get(value)
         if found is None:
-            raise Decline("{} is the same in every round", value.name)
+            raise Decline("{} is the same in every iteration", value.name)
         before = range(len(value.dims()))
         return self._moved(found, (*before[:axis], len(before), *before[axis:]))
 
@@ -113,14 +113,14 @@ class _Rounds:
     def _same(self, value: Value) -> Value:
         found = self.same.get(value, value)
         if found.graph is self.body:
-            raise Decline("{} is not known outside of the body", value.name)
+            raise Decline("{} is defined inside of the body", value.name)
         return found
 
     def _operand(self, value: Value, node: Node) -> Value:
         """An operand in the form that broadcasts against values with the iterations along the last axis."""
         if value in self.all:
             if node.op in UNARY and value in node.inputs[1:]:
-                raise Decline("{} reads a number that differs", node.op)
+                raise Decline("{} has a parameter that varies between iterations", node.op)
             return self.all[value]
         found = self._same(value)
         rank = len(value.dims()) if node.op in BROADCASTING else 0
@@ -131,5 +131,5 @@ class _Rounds:
         sizes = [dim for dim in dims if isinstance(dim, int)]
         most = _MOST_ELEMENTS if len(sizes) == len(dims) else _MOST_PER_ROW
         if prod(sizes) > most:
-            raise Decline("{} of all rounds would take {} elements or more", node.result.name, prod(sizes))
+            raise Decline("{} of all iterations would have {} elements or more", node.result.name, prod(sizes))
         self.all[node.result] = value

@@ -113,15 +113,17 @@ class MoveRepetitionBehindOperator(OpRule):
             raise Decline
         first, *others = repeated.values()
         if any(other.count != first.count for other in others):
-            raise Decline("{} and {} are not repeated as often", first.value.name, others[0].value.name)
+            raise Decline("{} and {} are not repeated equally often", first.value.name, others[0].value.name)
         if node.op == "MatMul" and not others and _is_multiplied_apart(node, first):
             return rw.set_input(node, node.inputs.index(first.value), first.once(rw))
         read = node.operands[:1] if node.op in RESHAPES else node.operands
         if not all(value in repeated or _is_constant(value) for value in read):
-            raise Decline("{} is computed with other values", node.result.name)
+            raise Decline("{} has operands that are neither repeated nor constant", node.result.name)
         axis, dims = _axis(node, list(repeated.values())), node.result.dims()
         if dims[axis] != first.count or node.result.dtype not in EXPANDED:
-            raise Decline("{} is not repeated along one axis, or of a type that Expand may not take", node.result.name)
+            raise Decline(
+                "{} is not repeated along one axis, or Expand may not support its element type", node.result.name
+            )
         inputs = [value and (repeated[value].once(rw) if value in repeated else value) for value in node.inputs]
         if node.op in RESHAPES:
             sizes = [1 if at == axis else size for at, size in enumerate(dims)]
@@ -154,7 +156,7 @@ def _axis(node: Node, repeated: list[_Repeated]) -> int:
     else:
         fits = _is_alone(node, repeated)
     if not fits or len({each.behind for each in repeated}) > 1:
-        raise Decline("{} has something else along the axis of the images", node.result.name)
+        raise Decline("{} has other data along the repeated axis", node.result.name)
     return len(node.result.dims()) - first.behind
 
 
@@ -178,4 +180,4 @@ def _axis_of_view(repeated: _Repeated, view: Value) -> int:
     for at, size in enumerate(dims):
         if size == repeated.count and [element_count(part, 0) for part in (dims[:at], dims[at + 1 :])] == wanted:
             return at
-    raise Decline("{} mixes the images with other axes", view.name)
+    raise Decline("{} merges the repeated axis with others", view.name)

@@ -38,12 +38,12 @@ def reshape_target(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
         _settle_inferred(wanted, analysis.shape(node.result))
     result = [-1 if size is None else size for size in wanted]
     if result.count(-1) > 1:
-        raise Decline("{} dimensions depend on dynamic sizes in a way of their own", result.count(-1))
+        raise Decline("{} dimensions depend on dynamic sizes, expected at most 1", result.count(-1))
     # If the original has a -1, it already fails if another dimension is 0, unless `allowzero` is set: then ONNX
     # Runtime infers it from the dimensions that are not 0.
     fails_too = -1 in target and not allow_zero
     if -1 in result and not fails_too and (0 in result or not allow_zero) and not _rest_is_some(result, source):
-        raise Decline("the dimensions beside the dynamic one may be empty, a -1 would fail then")
+        raise Decline("another dimension may be 0, for which -1 is invalid")
     return np.asarray(result, np.int64)
 
 
@@ -122,7 +122,7 @@ def slice_ends(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
         elif isinstance(step, int) and step > 0 and source[axis] == end:
             result.append(int(np.iinfo(kind).max))
         else:
-            raise Decline("it cuts axis {} at a dynamic place", axis % len(source))
+            raise Decline("it slices axis {} at a dynamic position", axis % len(source))
     return np.asarray(result, kind)
 
 
@@ -135,7 +135,7 @@ def resize_scales(node: Node, analysis: ShapeAnalysis) -> np.ndarray:
     if node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
         raise Decline("it keeps the aspect ratio")
     if node.attr("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
-        raise Decline("it takes a part of the image")
+        raise Decline("it uses tf_crop_and_resize")
     axes = node.attr("axes") or tuple(range(len(source)))
     if len(axes) != len(sizes):
         raise Decline
@@ -148,7 +148,7 @@ def _factor(before: Size, after: Size) -> float:
     if isinstance(before, int) and isinstance(after, int):
         factor = float(np.float32(after / before)) if before > 0 and after > 0 else 0.0
         if not factor or before * factor != after:
-            raise Decline("{} by {} is no number that a float holds", after, before)
+            raise Decline("the ratio of {} to {} is not exact in float32", after, before)
         return factor
     times = 1 if before == after else divide(after, before)
     if not isinstance(times, int) or not 0 < times < _MOST_TIMES:

@@ -72,7 +72,7 @@ class EliminateNopSize(OpRule):
         x = node.operand(0)
         count = 0 if 0 in x.dims() else math.prod(_fixed(node, x.dims()).tolist())
         if count > _LARGEST:
-            raise Decline("{} has more elements than 64 bits count", x.name)
+            raise Decline("the number of elements of {} overflows int64", x.name)
         return store(rw, node, [np.asarray(count, np.int64)])
 
 
@@ -81,5 +81,9 @@ def _fixed(node: Node, dims: Iterable[Dim]) -> np.ndarray:
     sizes = list(dims)
     for dim in sizes:
         if not isinstance(dim, int):
-            raise Decline("{} holds {}", node.result.name, "an unknown size" if dim is None else f"size {dim}")
+            raise Decline(
+                "{} holds {}, which is not constant",
+                node.result.name,
+                "an unknown size" if dim is None else f"size {dim}",
+            )
     return np.asarray(sizes, np.int64)

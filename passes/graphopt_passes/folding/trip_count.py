@@ -37,12 +37,12 @@ def _until_false(loop: Carried, limit: int | None, most: int) -> int:
         return 1
     if goes_on is loop.body.inputs[1] or goes_on.is_const:
         if limit is None:
-            raise Decline("the loop has no end")
+            raise Decline("the loop does not terminate")
         return limit
     try:
         return _Simulation(loop).run(limit, most)
     except Unsupported as reason:
-        raise Decline("it is not known when the loop ends: {}", reason) from None
+        raise Decline("the trip count is not known: {}", reason) from None
 
 
 class _Simulation:

@@ -82,7 +82,9 @@ def _gain(loop: Carried, rounds: int, extra: int, most_runs: int) -> str:
         return f"{rounds} rounds, no more nodes than before"
     runs = round(growth * _START_US / (_LOOP_US + rounds * _ROUND_US))
     if runs > most_runs:
-        raise Decline("{} rounds of {} nodes would be repaid after {} runs of a session", rounds, each, runs)
+        raise Decline(
+            "unrolling {} iterations of {} nodes pays off only after {} runs of a session", rounds, each, runs
+        )
     return f"{rounds} rounds, about {growth} nodes more: a later session start is repaid after {runs} runs"
 
 
@@ -127,7 +129,7 @@ def _most_rounds(body: Graph, extra: int, limit: int) -> int:
     """Most iterations of a body, with `extra` nodes each, that may be unrolled: at least one, which adds no nodes."""
     unknown = next((node for node in body if not is_deterministic(node)), None)
     if unknown is not None:
-        raise Decline("{} may draw random numbers, or do more than compute its outputs", unknown.op)
+        raise Decline("{} may draw random numbers, or have side effects", unknown.op)
     if _loops_inside(body):
         return 1
     inner = inner_graphs(body)
@@ -141,9 +143,9 @@ def _check_rounds(rounds: int, most: int, body: Graph) -> None:
     """Decline if there are more iterations than `_most_rounds` allows."""
     inner = _loops_inside(body)
     if rounds > most and inner:
-        raise Decline("the {} inside cannot be unrolled, and {} rounds would copy it", inner[0].op, rounds)
+        raise Decline("the nested {} cannot be unrolled, and {} iterations would copy it", inner[0].op, rounds)
     if rounds > most:
-        raise Decline("{} rounds are more than {}", rounds, most)
+        raise Decline("there are {} iterations, more than {}", rounds, most)
 
 
 def _loops_inside(body: Graph) -> list[Node]:
@@ -173,7 +175,7 @@ def _declared(value: Value) -> list[int]:
     stated = value.declared.shape if isinstance(value.declared, TensorType) else None
     sizes = [size for size in stated or () if isinstance(size, int)]
     if stated is None or len(sizes) < len(stated):
-        raise Decline("the shape of {} is not known, and no round tells", value.name)
+        raise Decline("the shape of {} is not known, even in the unrolled body", value.name)
     return sizes
 
 
