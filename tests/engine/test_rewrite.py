@@ -279,7 +279,7 @@ REFUSED = {
     "element type": ("h", "n = Neg (v)  y = Add (u, n)", 1, "element type"),
     "shape": ("t", "n = Neg (v)  y = Add (n, n)", 0, "shape"),
     "rank": ("r", "n = Neg (v)  y = Relu (n)", 0, "rank"),
-    "later": ("late", "n = Neg (v)  y = Add (u, n)  late = Abs (u)", 1, "not computed yet"),
+    "later": ("late", "n = Neg (v)  y = Add (u, n)  late = Abs (u)", 1, "not yet computed"),
     "of a body": ("p", "n = Neg (v)  y = Add (u, n)  q = If (c) <then_branch = t () => (float[2] p) { p = Abs (u) }, else_branch = e () => (float[2] o) { o = Abs (u) }>", 1, "not visible"),
 }  # fmt: skip
 

@@ -135,7 +135,7 @@ class FuseBnIntoMatmul(Absorb):
             return MatrixProduct.of(m.linear)
         last = len(x.dims()) - 1
         if last < _MORE_AXES:
-            raise Decline("{} has no more axes than a matrix", x.name)
+            raise Decline("{} does not have rank 3 or more", x.name)
         product = MatrixProduct.of_rows(m.linear, rw.op("Flatten", x, axis=last))
         if rows.rank != product.rank or rows.size(product.axis) != product.channels:
             raise Decline("the columns of {} are not those of the product", rows.name)
@@ -214,9 +214,9 @@ class FuseAffineIntoConcatenatedConvs(OpRule):
         if not rank:
             raise Decline
         if concat.attr("axis") not in (1, 1 - rank):
-            raise Decline("{} joins convolutions along another axis than that of the channels", concat.result.name)
+            raise Decline("{} does not concatenate convolutions along the channel axis", concat.result.name)
         if convs.count(None) > 1:
-            raise Decline("{} of what is joined are not convolutions of one reader", convs.count(None))
+            raise Decline("{} inputs of the Concat are not convolutions with a single reader", convs.count(None))
         joined.sole_source("Concat", reader=node)
         parts = list(zip(convs, concat.operands, strict=True))
         ends = list(accumulate(value.size(1) if conv is None else conv.channels for conv, value in parts))

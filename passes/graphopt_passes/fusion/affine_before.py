@@ -36,11 +36,11 @@ class AbsorbBefore(PatternRule):
         channels = m.kernel.sizes()[1] * conv.group
         affine = Affine.of(m.before, m.x, conv.rank, 1, channels)
         if m.x.rank != conv.rank or (m.constant.array().size > 1 and m.x.dims()[1] != channels):
-            raise Decline("{} is not known to have {} channels of its own", m.x.name, channels)
+            raise Decline("{} is not known to have {} channels before broadcasting", m.x.name, channels)
         if affine.scale is not None and completes_gelu(m.before):
             raise Decline("{} is the last factor of a Gelu", m.before.result.name)
         if affine.shift is not None and conv.pads:
-            raise Decline("the convolution pads")
+            raise Decline("the convolution has padding")
         return conv.write(rw, *_with_inputs(conv, affine, rw))
 
 
@@ -85,9 +85,9 @@ class FusePrecedingBnIntoConv(PatternRule):
         conv, x = Convolution.of(m.conv), m.before.operand(0)
         channels = m.kernel.sizes()[1] * conv.group
         if x.rank != conv.rank or x.dims()[1] != channels:
-            raise Decline("{} is not known to have {} channels of its own", x.name, channels)
+            raise Decline("{} is not known to have {} channels before broadcasting", x.name, channels)
         if conv.pads:
-            raise Decline("the convolution pads")
+            raise Decline("the convolution has padding")
         affine = _normalization(m.before, channels)
         kernel, bias = _with_inputs(conv, affine, rw)
         return replace(conv, x=x).write(rw, kernel, bias)
@@ -152,7 +152,7 @@ def _each_column(x: Value, flat: Node | None, linear: Linear) -> int:
     dims, columns = x.dims(), linear.kernel.sizes()[1 if linear.node.attr("transB", 0) else 0]
     if flat is None:
         if len(dims) != linear.rank or dims[-1] != columns:
-            raise Decline("{} is not known to have {} columns of its own", x.name, columns)
+            raise Decline("{} is not known to have {} columns before broadcasting", x.name, columns)
         return 1
     sizes = [dim for dim in dims[1:] if isinstance(dim, int)]
     is_matrix = flat.result.dims()[1:] == (columns,)
@@ -166,7 +166,7 @@ def _normalization(node: Node, channels: int) -> Affine:
     affine = Affine.of_normalization(node, channels)
     mean, variance = (node.operand(index).array().astype(np.float64) for index in (3, 4))
     if (np.abs(mean) > _FARTHEST * np.sqrt(variance + node.attr("epsilon"))).any():
-        raise Decline("a mean is more than {:.3g} deviations from zero", _FARTHEST)
+        raise Decline("a mean is more than {:.3g} standard deviations from zero", _FARTHEST)
     return affine
 
 

@@ -80,7 +80,7 @@ def _affine(node: Node, value: Value, linear: Linear, channels: int, *, moved: b
     if not rank:
         raise Decline("the rank of {} is not known, or 0", value.name)
     if moved and any(other is not value and other.array().size != 1 for other in node.operands):
-        raise Decline("{} is moved before it meets more than one number", value.name)
+        raise Decline("{} is moved before it is combined with a constant that is not a scalar", value.name)
     return Affine.of(node, value, rank, axis, channels)
 
 
@@ -92,7 +92,7 @@ def _channels(linear: Linear, moves: list[Node], split: Node, part: Value) -> ra
         width *= each
     _, along, positions = Split.part(split, split.outputs.index(part))
     if along != axis:
-        raise Decline("{} is split along another axis than that of the channels", split.operand(0).name)
+        raise Decline("{} is not split along the channel axis", split.operand(0).name)
     return range(positions.start * width, positions.stop * width)
 
 
@@ -113,4 +113,4 @@ def _axis_behind(move: Node, axis: int, *, whole: bool) -> tuple[int, int]:
         channels, positions = before[axis], after[axis]
         if isinstance(channels, int) and isinstance(positions, int) and positions and channels % positions == 0:
             return axis, channels // positions
-    raise Decline("{} is reshaped in another way than by parting its channels", move.operand(0).name)
+    raise Decline("{} is reshaped other than by splitting its channels", move.operand(0).name)

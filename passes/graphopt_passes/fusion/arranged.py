@@ -40,7 +40,7 @@ class FuseMovesIntoConcat(OpRule):
             raise Decline
         concat = Concat.of(value.source("Concat", reader=moves[-1]))
         if value.rank != 1 or len(concat.sizes) != len(concat.parts) or sum(concat.sizes) > _MOST:
-            raise Decline("{} is no short row of parts of known sizes", value.name)
+            raise Decline("{} is not a short list concatenated from parts of known sizes", value.name)
         places = np.arange(sum(concat.sizes))
         for move in reversed(moves):
             places = _moved(places, move)
@@ -55,7 +55,7 @@ def _moved(places: np.ndarray, move: Node) -> np.ndarray:
     if move.op in RESHAPES:
         sizes = move.result.sizes()
         if math.prod(sizes) != places.size:
-            raise Decline("{} does not hold what it is reshaped from", move.result.name)
+            raise Decline("{} does not have as many elements as its operand", move.result.name)
         return places.reshape(sizes)
     cuts = Slice.of(move).cuts
     for axis, cut in cuts.items():
@@ -79,9 +79,9 @@ def _arranged(concat: Concat, places: list[int], rw: Rewriter) -> list[Value]:
         else:
             first, end = starts[owners[places[at]]], at + size
             if places[at:end] != list(range(first, first + size)):
-                raise Decline("{} does not stay in one piece", part.name)
+                raise Decline("{} does not stay contiguous", part.name)
             values.append(part)
         at = end
     if not values:
-        raise Decline("nothing is left")
+        raise Decline("the result is empty")
     return values

@@ -24,7 +24,7 @@ class AdjustAdd(PatternRule):
         if m.x.is_const:
             raise Decline
         if not rw.graph.broadcasts("Add"):
-            raise Decline("before opset 7 the operands of Add are not alike")
+            raise Decline("before opset 7 Add broadcasts only its second operand")
         return rw.op("Add", m.x, m.constant)
 
 
@@ -47,12 +47,12 @@ class AdjustSliceAndMatmul(PatternRule):
         """Slice the product, with axes counted from the front, since a product with a vector has one axis less."""
         data, axes = m.data, m.slice.ints("axes")
         if len(m.right.dims()) > 2:
-            raise Decline("{} is no matrix and no vector", m.right.name)
+            raise Decline("{} is not a matrix or vector", m.right.name)
         if axes is None:
-            raise Decline("the part does not say which axes it cuts")
+            raise Decline("the axes of the Slice are not known")
         front = [data.axis(axis) for axis in axes]
         if data.axis(-1) in front or len(set(front)) < len(front):
-            raise Decline("it cuts the axis that the product sums over")
+            raise Decline("it slices the contracted axis")
         starts, ends, _, *steps = m.cut
         product = rw.op("MatMul", data, m.right)
         return rw.op("Slice", product, starts, ends, np.array(front, np.int64), *steps)

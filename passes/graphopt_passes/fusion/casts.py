@@ -29,12 +29,12 @@ class FuseCastIntoConstantOfShape(PatternRule):
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         array = np.zeros(1, np.float32) if m.value is None else m.value.array()
         if array.dtype.kind not in "fiub" or m.to not in NUMBER_TYPES:
-            raise Decline("type {} holds no plain numbers", type_name(m.to))
+            raise Decline("type {} is not a plain number type", type_name(m.to))
         with np.errstate(all="ignore"):
             converted = array.astype(numpy_type(m.to))
             same = converted.astype(array.dtype).tobytes() == array.tobytes()  # -0 differs from 0
         if not same:
-            raise Decline("the number is another one in type {}", type_name(m.to))
+            raise Decline("the number is not exact in type {}", type_name(m.to))
         made = Tensor.from_array(converted.reshape(1), m.to)
         return rw.op("ConstantOfShape", m.shape, value=made)
 
@@ -70,11 +70,11 @@ class FuseConsecutiveCasts(PatternRule):
         if x.dtype is None:
             raise Decline("the element type that {} is converted from is not known", m.root.operand(0).name)
         if not holds_all(middle, x.dtype):
-            raise Decline("not every number of type {} fits type {}", type_name(x.dtype), type_name(middle))
+            raise Decline("not every number of type {} is exact in type {}", type_name(x.dtype), type_name(middle))
         if x.dtype == last:
             return rw.pass_on(m.root, x)
         if x.dtype in FLOAT_TYPES and last not in FLOAT_TYPES:
-            raise Decline("what is out of the range of {} may convert otherwise", type_name(last))
+            raise Decline("numbers outside the range of {} may convert differently", type_name(last))
         return rw.replace(m.root, [rw.again(m.root, x)])
 
 
@@ -100,5 +100,5 @@ class FuseCastIntoComparison(PatternRule):
         dtype = np.int32 if m.integers.dtype == T.INT32 else np.int64
         most = min(_EXACT.get(m.floats.result.dtype, -1), np.iinfo(dtype).max)
         if not float(m.number).is_integer() or abs(m.number) >= most:
-            raise Decline("{} is no whole number that both types have neighbours of", m.number)
+            raise Decline("{} is not an integer well inside the exact range of both types", m.number)
         return rw.op(m.root.op, m.integers, rw.constant(np.array(int(m.number), dtype)))

@@ -50,7 +50,7 @@ class ConvertGroupsToInstanceNormalization(Weighed, PatternRule):
         axes, rank = checked_axes(m), len(m.x.dims())
         kept = [axis for axis in range(rank) if axis not in axes]
         if len(kept) != 2 or kept[0] != 0 or not 1 < kept[1] < rank - 1:
-            raise Decline("the axes of {} that are normalized do not lie on both sides of one", m.x.name)
+            raise Decline("the normalized axes of {} are not those on both sides of one inner axis", m.x.name)
         batch, groups = m.x.dims()[0], m.x.size(kept[1])
         size = size_of(m.x)
         # The kernel reads the first element even of an empty tensor, which crashes the process.

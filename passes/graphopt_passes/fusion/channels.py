@@ -21,7 +21,7 @@ _MOST_CHANNELS = 1 << 16
 def check_count(channels: int) -> None:
     """Decline to write out the order of more channels than any real model has; a model need only declare them."""
     if channels > _MOST_CHANNELS:
-        raise Decline("{} channels are too many to state their order", channels)
+        raise Decline("{} channels are too many to list their order", channels)
 
 
 def _reading(node: Node, ordered: Gather, rw: Rewriter) -> Value:
@@ -31,7 +31,7 @@ def _reading(node: Node, ordered: Gather, rw: Rewriter) -> Value:
     if conv.group != 1:
         raise Decline("the convolution has {} groups", conv.group)
     if kernel.shape[1] != count or sorted(order.tolist()) != list(range(count)):
-        raise Decline("not every channel of {} is known to be taken once", ordered.x.name)
+        raise Decline("the channel order of {} is not known to be a permutation", ordered.x.name)
     moved = np.empty_like(kernel)
     moved[:, order] = kernel
     return replace(conv, x=ordered.x).write(rw, rw.constant(moved, like=conv.kernel), conv.shift)
@@ -51,7 +51,7 @@ class FuseGatherIntoConv(PatternRule):
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         gather = Gather.of(m.gather)
         if gather.axis != 1 or gather.positions.ndim != 1:
-            raise Decline("{} is not an order of channels", m.gather.result.name)
+            raise Decline("{} does not gather channels by a list", m.gather.result.name)
         return _reading(m.root, gather, rw)
 
 
@@ -96,7 +96,7 @@ def _giving(node: Node, rw: Rewriter) -> Value:
     _check_fixed(conv.node)
     kernel, order = conv.kernel.array(), shuffle.positions
     if len(kernel) != len(order):
-        raise Decline("{} is not the weight of {} channels", conv.kernel.name, len(order))
+        raise Decline("{} is not the weight of {} output channels", conv.kernel.name, len(order))
     shift = conv.shift
     if shift is not None:
         shift = rw.constant(shift.array()[order], like=shift)
@@ -125,7 +125,7 @@ def shuffled(value: Value, reader: Node) -> Gather:
     known = (len(shape), len(parts)) == (4, 5) and None not in (*shape[1:], *parts[1:])
     images = (shape, (*parts[:1], *shape[1:2], *parts[3:]), value.dims())
     if not known or any(image[1:] != shape[1:] for image in images) or not _one_batch(images):
-        raise Decline("{} is not known to regroup channels alone", grouped.name)
+        raise Decline("{} is not known to regroup channels only", grouped.name)
     channels, groups, members = shape[1], parts[1], parts[2]
     if not (isinstance(channels, int) and isinstance(groups, int) and isinstance(members, int)):
         raise Decline("the channels of {} are not known", x.name)

@@ -65,7 +65,7 @@ class FuseConsecutiveSlices(Consecutive):
     def rewrite(self, m: Match, rw: Rewriter) -> Fired:
         between = m.first.result
         if between.output_count or any(reader.op != "Slice" for reader in between.users):
-            raise Decline("{} has other readers than slices", between.name)
+            raise Decline("{} has readers other than Slice", between.name)
         return super().rewrite(m, rw)
 
 
@@ -152,7 +152,7 @@ class _ReducedAxes(PatternRule):
             raise Decline
         if m.root.op in self.reshapes:
             if not must_be(result.shape, tuple(self.sizes(m.x.dims(), reduction.axes))):
-                raise Decline("{} is not known to differ from the reduction by its axes alone", result.name)
+                raise Decline("{} is not known to differ from the reduction only by its axes", result.name)
         else:
             axes = self.view.of(m.root).axes
             if reduction.axes != axes:
@@ -253,7 +253,7 @@ def _joined(value: Value, node: Node) -> Node:
     inner = value.sole_source("Concat", reader=node)
     a, b = inner.attr("axis"), node.attr("axis")
     if a != b and (value.rank is None or value.axis(a) != value.axis(b)):
-        raise Decline("{} is joined along axis {}, not {}", value.name, a, b)
+        raise Decline("{} is concatenated along axis {}, not {}", value.name, a, b)
     return inner
 
 
@@ -295,6 +295,6 @@ def _with_one_constant(operands: list[Value], op: str) -> list[Value | np.ndarra
         return [*plain, *constants]
     arrays = [array for v in constants if (array := v.const(_MOST_BYTES)) is not None]
     if len(arrays) < len(constants) or any(a.dtype.kind not in "fiu" or np.isnan(a).any() for a in arrays):
-        raise Decline("the constants are large, hold NaN or are no numbers")
+        raise Decline("the constants are large, hold NaN or are not numbers")
     better = np.minimum if op == "Min" else np.maximum
     return [*plain, np.asarray(reduce(better, arrays[1:], np.broadcast_to(arrays[0], joint_shape(*arrays))))]

@@ -26,7 +26,7 @@ def _constants(m: Match) -> tuple[np.ndarray, np.ndarray]:
     if one.dtype.kind not in "iu" and m.x.dtype not in FLOAT_TYPES:
         raise Decline("the element type of {} is not known", m.x.name)
     if joint_shape(one, two) not in (one.shape, two.shape):
-        raise Decline("the constants of shapes {} and {} would make a larger one", one.shape, two.shape)
+        raise Decline("the constants of shapes {} and {} would combine to a larger one", one.shape, two.shape)
     return one, two
 
 
@@ -52,7 +52,7 @@ class FuseConsecutiveMul(PatternRule):
         divides = m.first.op == "Div", m.root.op == "Div"
         if one.dtype.kind in "iu":
             if any(divides):
-                raise Decline("integers are divided")
+                raise Decline("it is an integer division")
             return rw.op("Mul", m.x, np.asarray(one * two))
         op = "Div" if all(divides) else "Mul"
         factors = [array.astype(np.float64) for array in (one, two)]
@@ -61,7 +61,7 @@ class FuseConsecutiveMul(PatternRule):
         _check_direction(factors, narrow=one.dtype == np.float16)
         product = narrowed(factors[0] * factors[1], one.dtype, "constants")
         if _vanishes(factors, product):
-            raise Decline("the new constants leave the range of their element type")
+            raise Decline("the new constants overflow or underflow in their element type")
         return rw.op(op, m.x, product)
 
 
@@ -69,7 +69,7 @@ def _check_direction(factors: list[np.ndarray], *, narrow: bool) -> None:
     """Decline unless both factors make numbers larger, or both smaller, or both are near 1 in a wide type."""
     sizes = [np.abs(f) for f in factors]
     if not all(np.isfinite(s).all() for s in sizes):
-        raise Decline("the constants give infinities or NaN")
+        raise Decline("the combined constants are not finite")
     if all((s >= 1).all() for s in sizes) or all((s <= 1).all() for s in sizes):
         return
     if narrow or not all(((s >= 1 / _NEAR) & (s <= _NEAR)).all() for s in sizes):
@@ -104,9 +104,9 @@ class FuseConsecutiveAdd(PatternRule):
             return rw.op("Add", m.x, np.asarray(total).astype(one.dtype))
         a, b = (array.astype(np.float64) * (-1 if sub else 1) for array, sub in zip((one, two), minus, strict=True))
         if not (np.isfinite(a).all() and np.isfinite(b).all()):
-            raise Decline("the constants hold infinities or NaN")
+            raise Decline("the constants are not finite")
         if m.x.is_const:
-            raise Decline("{} is a constant, too", m.x.name)
+            raise Decline("{} is constant as well", m.x.name)
         if (np.sign(a) * np.sign(b) < 0).any():
             raise Decline("the constants have opposite signs")
         return rw.op("Add", m.x, narrowed(a + b, one.dtype, "constants"))
@@ -130,5 +130,5 @@ class FuseDivMul(PatternRule):
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         if m.one not in (None, 1.0):
-            raise Decline("{} is divided, not 1", m.one)
+            raise Decline("the dividend is {}, expected 1", m.one)
         return rw.op("Div", m.x, m.below)

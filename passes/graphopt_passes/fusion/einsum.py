@@ -55,7 +55,7 @@ def _check_sizes(view: Einsum, inner: str) -> None:
     """Decline unless `MatMul` computes the element type, and the sizes agree along the axis that is summed over."""
     a, b = view.a, view.b
     if a.dtype not in _TYPES or b.dtype != a.dtype:
-        raise Decline("the element type is none that MatMul computes")
+        raise Decline("MatMul does not support the element type")
     view.check_ranks()
     sizes = a.dims()[view.first.index(inner)], b.dims()[view.second.index(inner)]
     if not agree(*sizes):

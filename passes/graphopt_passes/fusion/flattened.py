@@ -29,12 +29,12 @@ class FuseTransposeIntoFlattenedGemm(PatternRule):
         _, *sizes = m.transpose.result.dims()
         order = tuple(axis - 1 for axis in m.perm or range(len(sizes), -1, -1))
         if order[0] != -1:
-            raise Decline("the batch of {} does not stay in front", m.x.name)
+            raise Decline("the batch of {} does not stay the first axis", m.x.name)
         if not all(isinstance(size, int) and size for size in sizes):
-            raise Decline("a size of {} is not fixed", m.x.name)
+            raise Decline("a size of {} is not known", m.x.name)
         flat = m.flat.result
         if m.root.attr("transA", 0) or m.matrix.rank != 2 or flat.dims()[1:] != (math.prod(sizes),):
-            raise Decline("{} is not known to be one row for each of the batch", flat.name)
+            raise Decline("{} is not known to have one row per batch element", flat.name)
         if not m.matrix.one_use:
             raise Decline("{} has other readers", m.matrix.name)
         matrix = m.matrix.array()

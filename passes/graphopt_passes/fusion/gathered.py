@@ -33,7 +33,7 @@ class FuseArithmeticIntoGather(OpRule):
             raise Decline
         table.check_one_use()
         if table.dtype not in _FLOATS:
-            raise Decline("{} does not hold floats of 32 or 64 bits", table.name)
+            raise Decline("{} is not float32 or float64", table.name)
         behind = table.sizes()[table.axis(gather.attr("axis", 0)) + 1 :]
         operands = [table.array(), _of_each_position(other, behind, gather.result)]
         with np.errstate(all="ignore"):
@@ -49,5 +49,5 @@ def _of_each_position(constant: Value, behind: tuple[int, ...], gathered: Value)
     while sizes and sizes[0] == 1:
         sizes = sizes[1:]
     if len(sizes) > len(behind) or any(a not in (1, b) for a, b in zip(sizes[::-1], behind[::-1], strict=False)):
-        raise Decline("{} of shape {} is not the same at all positions", constant.name, constant.sizes())
+        raise Decline("{} of shape {} varies along the gathered positions", constant.name, constant.sizes())
     return constant.array().reshape(sizes)

@@ -38,13 +38,13 @@ class FuseMatmulAddBiasIntoGemm(PatternRule):
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         dtypes = {value.dtype for value in (m.a, m.b, m.bias)} - {None}
         if not dtypes or not dtypes <= FLOAT_TYPES:
-            raise Decline("the element type of {} is none that Gemm computes", m.a.name)
+            raise Decline("Gemm does not support the element type of {}", m.a.name)
         _check_bias(m.bias, (m.a.dims()[0], m.b.dims()[1]))
         if m.root.op == "Add":
             return rw.op("Gemm", m.a, m.b, m.bias)
         array = m.bias.const(_MOST_BYTES)
         if array is None:
-            raise Decline("{} is subtracted, and is no small constant", m.bias.name)
+            raise Decline("{} is subtracted, and is not a small constant", m.bias.name)
         return rw.op("Gemm", m.a, m.b, rw.constant(np.asarray(-array), like=m.bias))
 
 
@@ -79,7 +79,7 @@ class FuseTransposeIntoGemm(OpRule):
             with tries:
                 transpose = Transpose.of(node.operand(index).source("Transpose", reader=node))
                 if transpose.moves_nothing:
-                    raise Decline("{} is not transposed", transpose.x.name)
+                    raise Decline("the Transpose of {} moves no axis", transpose.x.name)
                 operands[index], attrs[key] = transpose.x, int(not node.attr(key, 0))
         if operands == node.inputs:
             raise tries.declined
@@ -132,7 +132,9 @@ class FuseBiasesOfSum(PatternRule):
         if m.first.op == "Gemm":
             size = m.first.result.dims()
             if None in size or size != m.second.result.dims():
-                raise Decline("{} and {} are not known to have one shape", m.first.result.name, m.second.result.name)
+                raise Decline(
+                    "{} and {} are not known to have the same shape", m.first.result.name, m.second.result.name
+                )
             inner = rw.again(m.second, *m.second.operands[:2], rw.constant(total, like=m.two), beta=None)
             return rw.again(m.first, *m.first.operands[:2], inner, beta=None)
         if m.first.result.rank == m.second.result.rank == 2:
@@ -144,9 +146,9 @@ def _sum_of_biases(m: Match) -> np.ndarray:
     """The sum of both biases as one constant, no larger than the larger of them."""
     arrays = m.one.array(), m.two.array()
     if m.one.dtype not in FLOAT_TYPES:
-        raise Decline("{} holds no floats", m.one.name)
+        raise Decline("{} does not hold floats", m.one.name)
     if joint_shape(*arrays) not in [array.shape for array in arrays]:
-        raise Decline("the constants of shapes {} and {} would make a larger one", *(a.shape for a in arrays))
+        raise Decline("the constants of shapes {} and {} would combine to a larger one", *(a.shape for a in arrays))
     betas = [product.attr("beta", 1.0) if product.op == "Gemm" else 1.0 for product in (m.first, m.second)]
     total = sum(beta * array.astype(np.float64) for beta, array in zip(betas, arrays, strict=True))
     return narrowed(total, arrays[0].dtype, "constants")

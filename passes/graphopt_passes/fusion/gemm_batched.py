@@ -66,7 +66,7 @@ class FuseMatmulAddBiasIntoGemmBetweenReshapes(PatternRule):
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         product = m.matmul.result
         if product.dtype not in FLOAT_TYPES:
-            raise Decline("the element type of {} is none that Gemm computes", product.name)
+            raise Decline("Gemm does not support the element type of {}", product.name)
         rows, columns = _rows(m.x, m.weight)
         row = _row(m.bias, (*rows, columns), rw)
         others = [user for user in m.x.users if user.graph is rw.graph and user is not m.matmul]
@@ -113,7 +113,7 @@ def _row(bias: Value, shape: Sequence[Dim], rw: Rewriter) -> Value:
     """A bias as one row, or one number, for all rows of a product of `shape`; declines if rows differ."""
     dims = bias.dims()
     if len(dims) > len(shape):
-        raise Decline("{} would add axes to the product", bias.name)
+        raise Decline("{} would raise the rank of the product", bias.name)
     if dims and dims[-1] not in (1, shape[-1]):
         raise Decline("{} of shape {} is not known to broadcast into the product", bias.name, dims)
     if len(dims) < 2:

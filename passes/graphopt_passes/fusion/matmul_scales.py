@@ -36,7 +36,7 @@ class FuseMulIntoMatmul(PatternRule):
             raise Decline("the right operand of {} is not a constant matrix", product.name)
         weight.check_one_use()
         if weight.dtype not in PLAIN_FLOATS:
-            raise Decline("the element type of {} is not one of floats", weight.name)
+            raise Decline("the element type of {} is not a float", weight.name)
         matrix = weight.array()
         rank, columns = product.rank or 1, int(matrix.shape[-1])
         value = product if m.add is None else m.add.result
@@ -98,9 +98,9 @@ def _scale(factor: Value, x: Value) -> np.ndarray:
     """A number that scales `x` and keeps its shape, and neither overflows nor loses digits when it is moved."""
     array = factor.array()
     if array.size != 1 or len(x.dims()) < max(array.ndim, 1):
-        raise Decline("{} may stretch {}", factor.name, x.name)
+        raise Decline("broadcasting {} may enlarge {}", factor.name, x.name)
     if x.dtype not in _WIDE:
-        raise Decline("the element type of {} is narrow, or not known", x.name)
+        raise Decline("the element type of {} is not known to be float32 or float64", x.name)
     if not _SMALLEST**0.5 <= abs(float(array.item())) <= 1:
         raise Decline("{} is scaled by {:.7g}, expected {:.2g} to 1", x.name, array.item(), _SMALLEST**0.5)
     return array

@@ -55,9 +55,9 @@ def checked_axes(m: Match) -> tuple[int, ...]:
     0 or below the rounding error, equal numbers are normalized to one rounding error over another: 0 / 0, or 1.
     """
     if not _LEAST_EPSILON <= m.epsilon < inf:
-        raise Decline("{} is added to the mean of squares, expected a positive number above rounding", m.epsilon)
+        raise Decline("epsilon is {}, expected a positive number above rounding", m.epsilon)
     if not m.axes:
-        raise Decline("no axes are stated, which means all of them, or none")
+        raise Decline("no axes are given, which may mean all or none")
     axes = from_front(m.axes, len(m.x.dims()), m.x.name)
     if "mean_axes" in m.bound and from_front(m.mean_axes or (), m.x.rank, m.x.name) != axes:
         raise Decline("mean and variance are taken along different axes")
@@ -77,7 +77,7 @@ def last_sizes(m: Match) -> tuple[int, ...]:
     if len(sizes) < len(axes):
         raise Decline("the normalized axes are empty, or their size is not known")
     if prod(sizes) > _MOST_SCALES:
-        raise Decline("{} elements are normalized at once, which would need as long a scale", prod(sizes))
+        raise Decline("{} elements are normalized together, which needs a scale of that size", prod(sizes))
     return tuple(sizes)
 
 
@@ -138,7 +138,7 @@ class MoveScaleBehindDeviation(PatternRule):
         if m.factor is not None and m.scale.array().size == 1:
             last_sizes(m)
             if m.root.graph.opset() < (LAYER if m.x.made_by("Sub") else _ROOT_MEAN_SQUARE):
-                raise Decline("one number over the deviation is less work than a scale behind the division")
+                raise Decline("a single number over the deviation is less work than a scale after the division")
         if not np.isfinite(m.scale.array()).all():
             raise Decline("the scale is not finite")
         return rw.op("Mul", rw.op("Div", m.x, m.deviation.result), m.scale)
@@ -227,10 +227,10 @@ class MoveGatherBeforeNormalization(PatternRule):
         if axis >= first:
             raise Decline("axis {} of {} is normalized", axis, m.x.name)
         if m.index.dims() and not 0 < prod(m.index.sizes()) < m.x.size(axis):
-            raise Decline("{} of {} positions are taken", prod(m.index.sizes()), m.x.size(axis))
+            raise Decline("{} of {} positions are gathered", prod(m.index.sizes()), m.x.size(axis))
         parameters, normalized = m.norm.inputs[1:], len(m.x.dims()) - first
         for value in m.norm.operands[1:]:
             if len(value.dims()) > normalized:
-                raise Decline("{} may differ from position to position", value.name)
+                raise Decline("{} may vary between positions", value.name)
         taken = rw.op("Gather", m.x, m.index, axis=axis)
         return rw.again(m.norm, taken, *parameters, axis=-normalized)

@@ -58,7 +58,7 @@ def _check_pool(node: Node, own: Pads, pads: Pads) -> None:
     if any(pad >= size for pad, size in zip(pads, (node.attr("kernel_shape") or ()) * 2, strict=True)):
         raise Decline("the pads would be as large as the window")
     if node.op == "AveragePool" and any(own) and not node.attr("count_include_pad", 0):
-        raise Decline("its own pads are not counted")
+        raise Decline("it has pads, but count_include_pad is 0")
 
 
 def _check_not_empty(x: Value, pads: Pads, kernel: Sequence[Dim], node: Node) -> None:
@@ -71,7 +71,7 @@ def _check_not_empty(x: Value, pads: Pads, kernel: Sequence[Dim], node: Node) ->
     for axis, (dim, size, step) in enumerate(zip(shape[2:], kernel, dilations, strict=True)):
         whole = not isinstance(size, int) or pads[axis] + pads[axes + axis] > step * (size - 1)
         if dim == 0 or (whole and not (isinstance(dim, int) and dim > 0)):
-            raise Decline("{} may be empty, and is all padding then", x.name)
+            raise Decline("{} may be empty, and would then be only padding", x.name)
 
 
 class FusePadIntoConv(FusePadInto):
@@ -135,5 +135,5 @@ class FuseZeroPadIntoMaxPool(FusePadInto):
         if low < 0:
             raise Decline("{} may hold negative numbers", m.x.name)
         if any(step != 1 for step in m.window.attr("dilations") or ()):
-            raise Decline("a window with gaps may have nothing but padding")
+            raise Decline("a dilated window may contain only padding")
         return super().rewrite(m, rw)

@@ -70,7 +70,7 @@ class _Product:
         """Read a product with a constant matrix that nothing else reads."""
         x, weight, bias = node.operand(0), node.operand(1), node.input(2)
         if not weight.is_const or not weight.one_use or weight.rank != 2 or x.users[node] != 1:
-            raise Decline("{} is not a constant matrix that nothing else reads", weight.name)
+            raise Decline("{} is not a constant matrix with a single reader", weight.name)
         matrix = weight.array()
         along = 0 if node.op == "Gemm" and node.attr("transB", 0) else 1
         row = None if bias is None else bias.const()

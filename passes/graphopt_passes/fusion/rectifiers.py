@@ -16,7 +16,7 @@ def check_slope(x: Value, slope: Value) -> None:
     sizes, dims = slope.sizes(), x.dims()
     fits = all(size in (1, dim) for size, dim in zip(sizes[::-1], dims[::-1], strict=False))
     if len(sizes) > len(dims) or not fits:
-        raise Decline("{} is not known to have the shape {} broadcasts to", x.name, slope.name)
+        raise Decline("{} is not known to keep its shape when broadcast with {}", x.name, slope.name)
 
 
 _IMAGE = 3
@@ -63,7 +63,7 @@ class FuseLeakyRelu(PatternRule):
         """Below zero the product is the larger one only for a slope between 0 and 1; 0 times infinity is NaN."""
         slope = -m.negated if m.slope is None else m.slope
         if not math.isfinite(np.float32(slope)) or (m.larger is not None and not 0 < slope < 1):
-            raise Decline("a slope of {} is another function", slope)
+            raise Decline("slope is {}, for which LeakyRelu is another function", slope)
         return rw.op("LeakyRelu", m.x, alpha=slope)
 
 
@@ -90,7 +90,7 @@ class FusePrelu(PatternRule):
         given = m.slope or m.negated
         given.check_finite()
         if len(m.x.dims()) < _IMAGE:
-            raise Decline("{} is no image, and the kernel of PRelu is slower", m.x.name)
+            raise Decline("{} is not an image, and the kernel of PRelu is slower", m.x.name)
         check_slope(m.x, given)
         return rw.op("PRelu", m.x, m.slope or rw.constant(-given.array(), like=given))
 
@@ -113,7 +113,7 @@ class FuseHardSigmoid(PatternRule):
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         if m.slope is None:
             if not close(m.sixth, 1 / 6):
-                raise Decline("what is clipped is multiplied by {:.7g}, expected 1/6", m.sixth)
+                raise Decline("the clipped value is multiplied by {:.7g}, expected 1/6", m.sixth)
             return rw.op("HardSigmoid", m.x, alpha=1 / 6, beta=0.5 if m.shifted else 0.0)
         if not np.isfinite(np.array([m.slope, m.shift], np.float32)).all():
             raise Decline("slope {} and shift {} are not both finite", m.slope, m.shift)
@@ -165,6 +165,6 @@ class ReplacePreluWithLeakyRelu(PatternRule):
         """One number for all elements, which leaves the shape as it is."""
         numbers = m.slope.array().reshape(-1)
         if not len(numbers) or not np.isfinite(numbers[0]) or (numbers != numbers[0]).any():
-            raise Decline("{} is not one finite number", m.slope.name)
+            raise Decline("{} is not a single finite number", m.slope.name)
         check_slope(m.x, m.slope)
         return rw.op("LeakyRelu", m.x, alpha=float(numbers[0]))

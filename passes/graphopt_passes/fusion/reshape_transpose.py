@@ -30,7 +30,7 @@ class FuseReshapeIntoTranspose(PatternRule):
         transpose, result, x = Transpose.of(m.transpose), m.root.result, m.x
         middle = m.transpose.result
         shape = result.dims()
-        otherwise = Decline("{} is not known to part dimensions of {} alone", result.name, middle.name)
+        otherwise = Decline("{} is not known to only split dimensions of {}", result.name, middle.name)
         groups = _parted(middle.dims(), shape, otherwise)
         order = _as_before(x.dims(), shape, [axis for at in transpose.inverse for axis in groups[at]])
         wanted = [shape[axis] for axis in order]

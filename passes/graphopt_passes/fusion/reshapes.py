@@ -146,7 +146,7 @@ def _between(node: Node) -> tuple[Node, list[Node]]:
     if left or not between or maker.op not in RESHAPES:
         raise Decline
     if rank and rank > min(len(maker.operand(0).dims()), len(maker.result.dims())):
-        raise Decline("a number with axes gives {} more of them", maker.result.name)
+        raise Decline("a constant number would raise the rank of {}", maker.result.name)
     return maker, between[::-1]
 
 
@@ -168,9 +168,9 @@ class MoveBiasBeforeReshape(PatternRule):
         columns = _last_of_product(m.reshape.result, product)
         lead = max(bias.ndim - len(columns), 0)
         if bias.ndim > len(m.reshape.result.dims()) or set(bias.shape[:lead]) - {1}:
-            raise Decline("{} differs from row to row", m.bias.name)
+            raise Decline("{} varies between rows", m.bias.name)
         if any(size not in (1, column) for size, column in zip(bias.shape[::-1], columns[::-1], strict=False)):
-            raise Decline("{} gives the sum other sizes than {}", m.bias.name, m.reshape.result.name)
+            raise Decline("{} would broadcast to other sizes than {}", m.bias.name, m.reshape.result.name)
         row = np.broadcast_to(bias.reshape(bias.shape[lead:]), columns).reshape(-1)
         total = rw.op("Add", product, rw.constant(row, like=m.bias))
         return rw.again(m.reshape, total, *m.reshape.inputs[1:])
@@ -202,7 +202,7 @@ class FuseReshapesIntoGather(PatternRule):
         dims, axis, result = m.x.dims(), m.x.axis(m.axis), m.root.result
         wanted = (*dims[:axis], *m.index.dims(), *dims[axis + 1 :])
         if len(m.flat.result.dims()) != 1 or None in wanted or result.dims() != wanted:
-            raise Decline("{} does not have the shape that {} gives of {}", result.name, m.index.name, m.x.name)
+            raise Decline("{} does not have the shape of gathering {} from {}", result.name, m.index.name, m.x.name)
         return rw.op("Gather", m.x, m.index, axis=axis)
 
 
@@ -227,7 +227,7 @@ class FuseConcatIntoReshape(PatternRule):
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         target = [size for part in m.parts for size in _sizes(part)]
         if target.count(-1) > 1:
-            raise Decline("{} dimensions are not constant", target.count(-1))
+            raise Decline("{} dimensions are not constant, expected at most 1", target.count(-1))
         for axis, size in enumerate(target):
             dim = m.x.dim(axis)
             copies_full = not m.allowzero and isinstance(dim, int) and dim > 0
@@ -242,5 +242,5 @@ def _sizes(part: Value) -> tuple[int, ...]:
     if part.is_const:
         return part.ints()
     if part.shape != (1,):
-        raise Decline("{} is not known to be one number", part.name)
+        raise Decline("{} is not known to be a single number", part.name)
     return (-1,)

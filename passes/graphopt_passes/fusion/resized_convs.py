@@ -74,16 +74,16 @@ class MoveConvBeforeResize(Weighed, OpRule):
             raise Decline("{} is not a float32 image, for which the kernels were measured", x.name)
         array = weight.array()
         if array.shape[2:] != (1, 1) or node.attr("group", 1) != 1:
-            raise Decline("{} does not multiply single pixels, or in groups", node.result.name)
+            raise Decline("{} is not an ungrouped 1x1 convolution", node.result.name)
         window = Window.of(node, (1, 1))
         if window.strides != (1, 1) or any(window.before + window.after):
-            raise Decline("{} leaves pixels out, or adds some", node.result.name)
+            raise Decline("{} has strides or padding", node.result.name)
         if str(node.attr("activation", "")) not in _ACTIVATIONS or len(node.inputs) > 3:
-            raise Decline("{} adds a residual, or has parameters", node.result.name)
+            raise Decline("{} adds a residual, or its activation has parameters", node.result.name)
         size_of(x)
         parts = self._parts(joined, node)
         if all(part.stays for part in parts):
-            raise Decline("no part of {} is made larger by more than it costs to add", x.name)
+            raise Decline("no part of {} is enlarged enough to pay for the additions", x.name)
         _check_finite(node, array, parts)
         self._weigh(node, parts, rw)
         return rw.replace(node, [_written(node, array, parts, rw)])
@@ -95,7 +95,7 @@ class MoveConvBeforeResize(Weighed, OpRule):
             return [self._part(whole, 0, reader)]
         concat = Concat.of(joined)
         if concat.axis != 1 or not whole.one_use:
-            raise Decline("{} is not joined by channels for {} alone", whole.name, reader.result.name)
+            raise Decline("{} is not concatenated along channels for {} only", whole.name, reader.result.name)
         parts, start = list[_Part](), 0
         for value in concat.parts:
             parts.append(self._part(value, start, joined))

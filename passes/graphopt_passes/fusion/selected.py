@@ -33,5 +33,5 @@ class FuseSelectionIntoWhere(PatternRule):
             return rw.op("Where", m.condition, m.x, m.y)
         for value in (m.x, m.y):
             if value.dtype != T.FLOAT or not value.is_const or not np.isfinite(value.array()).all():
-                raise Decline("{} is not known to be finite, or no integers of 32 or 64 bits", value.name)
+                raise Decline("{} is not known to be finite float32, or not int32 or int64", value.name)
         return rw.op("Where", m.condition, m.x, m.y)

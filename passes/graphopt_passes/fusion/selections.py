@@ -62,7 +62,7 @@ class TakenApart(OpRule):
         if len(parts) < 2:
             raise Decline
         if [0, *(run.stop for run in parts)] != [*(run.start for run in parts), x.size(axis)]:
-            raise Decline("what is taken of {} along axis {} overlaps or leaves something out", x.name, axis)
+            raise Decline("the parts of {} along axis {} overlap or have gaps", x.name, axis)
         self.check(x, axis, [user for users in readers.values() for user in users])
         made = Split(x, axis, tuple(map(len, parts))).write(rw)
         starts = [part.start for part in parts]
@@ -143,10 +143,10 @@ class FuseGathersIntoSplit(TakenApart):
 
     def check(self, x: Value, axis: int, nodes: Collection[Node]) -> None:
         if x.dtype not in _SPLIT:  # others can be gathered
-            raise Decline("{} is of a type that not every opset splits", x.name)
+            raise Decline("Split may not support the element type of {}", x.name)
         runs, run, fast = runs_along(x, axis)
         if fast and (run > _LONGEST_RUN or any(node.operand(1).rank == 0 for node in nodes)):
-            raise Decline("{} runs of {} elements are gathered as fast", runs, run)
+            raise Decline("{} contiguous runs of {} elements are gathered as fast", runs, run)
 
     def write(self, part: Value, node: Node, rw: Rewriter) -> Value:
         """The part, without the axis if the position is a scalar."""
@@ -225,7 +225,7 @@ def _check_gather(concat: Concat, x: Value) -> None:
     if any(part is not x and not part.one_use for part in concat.parts):
         raise Decline("a part has other readers")
     if x in concat.parts:
-        raise Decline("the whole of {} is joined with parts of it", x.name)
+        raise Decline("{} is concatenated with parts of itself", x.name)
     size = element_count(x.dims()[concat.axis + 1 :]) * (element_bits(x.dtype or 0) or 0) // 8
     if size < _BLOCK:
-        raise Decline("there are only {} bytes behind axis {}", size, concat.axis)
+        raise Decline("there are only {} bytes per element of axis {}", size, concat.axis)

@@ -54,7 +54,7 @@ def refuse_lost_digits_before(linear: Linear, scale: np.ndarray[Any, Any]) -> No
     if _is_small(scale, linear.kernel):
         rows = read_rows(linear.node, 1)
         if not float(np.abs(rows.array).max(initial=0.0)) <= _LARGE:
-            raise Decline("the input loses digits before it meets weights above {:.2g}", _LARGE)
+            raise Decline("the input loses precision before it is multiplied by weights above {:.2g}", _LARGE)
         wide = _product(linear.kernel.array(), linear.of_inputs(scale)).reshape(rows.array.shape)
         _refuse(linear, replace(rows, array=wide), rows.array.dtype, linear.bias(), linear.node)
 
@@ -67,7 +67,7 @@ def check_scale(scale: np.ndarray[Any, Any], weight: Value) -> None:
     overflow of a sum before it is scaled, which a scale of zero turns into NaN.
     """
     if not np.abs(scale).max(initial=0.0) <= _LARGE:
-        raise Decline("a scale above {:.2g} magnifies what sums lose", _LARGE)
+        raise Decline("a scale above {:.2g} amplifies the rounding errors of sums", _LARGE)
     if bool((np.abs(scale) < _SMALL).any()):
         _check_sums(weight.array())
 
@@ -122,4 +122,4 @@ def _refuse_halves(rows: Rows) -> None:
     """Decline if all weights of an output are below the normal range of float16, so that activations must be large."""
     largest = np.abs(rows.array).max(axis=(1, 3), initial=0)
     if ((largest > 0) & (largest < _HALF)).any():
-        raise Decline("an output would have weights below {:.2g} alone, of which halves have fewer digits", _HALF)
+        raise Decline("all weights of an output would be below {:.2g}, where float16 is less precise", _HALF)

@@ -52,15 +52,15 @@ class FuseLogSoftmax(PatternRule):
 def _last_axes(m: Match) -> tuple[int, ...]:
     """The axes of the maximum and the sum, which must be the last ones and not empty."""
     if m.x.dtype not in (TensorProto.FLOAT, TensorProto.DOUBLE):
-        raise Decline("the element type of {} is not one of floats", m.x.name)
+        raise Decline("the element type of {} is not a float", m.x.name)
     if not m.axes or not m.sum_axes:
-        raise Decline("no axes are stated, which means all of them, or none")
+        raise Decline("no axes are given, which may mean all or none")
     dims = m.x.dims()
     axes, summed = (from_front(each, len(dims), m.x.name) for each in (m.axes, m.sum_axes))
     if axes != summed:
         raise Decline("maximum and sum are taken along different axes")
     if axes[-1] != len(dims) - 1:
-        raise Decline("axes {} do not end at the last one, and kernels along others are slow", list(axes))
+        raise Decline("axes {} do not end at the last one, where kernels are slow", list(axes))
     if 0 in [dims[axis] for axis in axes]:
-        raise Decline("the normalized axes are empty")
+        raise Decline("a normalized axis is empty")
     return axes

@@ -35,7 +35,7 @@ class ConvertSlicesToSpaceToDepth(PatternRule):
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         x = m.x
         if x.rank != 4 or x.dtype not in _TYPES:
-            raise Decline("{} is not known to be an image of floats", x.name)
+            raise Decline("{} is not known to be a float image", x.name)
         blocks = [_block(Slice.of(cut)) for cut in (m.part0, m.part1, m.part2, m.part3)]
         if sorted(blocks) != [0, 1, 2, 3]:
             raise Decline("the parts of {} are not those of every second row and column", x.name)
@@ -83,10 +83,10 @@ class PixelShuffle(PatternRule):
     def sizes(self, m: Match) -> list[tuple[int, ...]]:
         """The sizes before, between and after, without the batch, which is the same for images of equal size."""
         if m.x.dtype not in _TYPES:
-            raise Decline("{} is not known to be of floats", m.x.name)
+            raise Decline("{} is not known to hold floats", m.x.name)
         sizes = [_image(value, rank) for value, rank in ((m.x, 4), (m.split.result, 6), (m.join.result, 4))]
         if len({prod(each) for each in sizes}) > 1:
-            raise Decline("images of {} and {} elements are not as many", prod(sizes[0]), prod(sizes[1]))
+            raise Decline("the images have different sizes, {} and {} elements", prod(sizes[0]), prod(sizes[1]))
         return sizes
 
 
@@ -117,7 +117,7 @@ class ConvertReshapesToDepthToSpace(PixelShuffle):
             mode, size, channels = "CRD", between[1], between[0]
             expected = (channels, size, size, height, width)
         if between != expected or after != (channels, height * size, width * size):
-            raise Decline("{} does not become square blocks of pixels", m.x.name)
+            raise Decline("{} is not rearranged into square blocks of pixels", m.x.name)
         needed = mode != "DCR" or rw.graph.has("DepthToSpace", "mode")
         return rw.op("DepthToSpace", m.x, blocksize=size, mode=mode if needed else None)
 
@@ -136,7 +136,7 @@ class ConvertReshapesToSpaceToDepth(PixelShuffle):
         (channels, height, width), between, after = self.sizes(m)
         size = between[2]
         if between != (channels, height // size, size, width // size, size):
-            raise Decline("{} is not parted into square blocks of pixels", m.x.name)
+            raise Decline("{} is not split into square blocks of pixels", m.x.name)
         if after != (channels * size * size, height // size, width // size):
             raise Decline("the blocks of {} do not become channels", m.x.name)
         apart = m.perm == self.channels_first and channels > 1

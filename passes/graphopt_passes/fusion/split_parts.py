@@ -33,7 +33,7 @@ class ConvertSplitToGathers(OpRule):
         ]
         runs, run, fast = runs_along(split.x, split.axis)
         if not fast:
-            raise Decline("{} runs of {} elements are split faster", runs, run)
+            raise Decline("{} contiguous runs of {} elements are split faster", runs, run)
         slices = [Gather(split.x, split.axis, np.array(position)).write(rw) for position, _ in readers]
         return rw.replace_all([(user, [value]) for (_, user), value in zip(readers, slices, strict=True)], anchor=node)
 
@@ -41,14 +41,14 @@ class ConvertSplitToGathers(OpRule):
 def _squeezes(part: Value, split: Split) -> tuple[Node, ...]:
     """The readers of a part; declines unless each of them removes the axis and no other."""
     if part.output_count:
-        raise Decline("{} is an output", part.name)
+        raise Decline("{} is a graph output", part.name)
     for user in part.users:
         if user.op != "Squeeze":
             raise Decline("{} is read by {}", part.name, user.op)
         if user.graph is not part.graph:
             raise Decline("{} is read in another graph", part.name)
         if Squeeze.of(user).axes != (split.axis,):
-            raise Decline("{} loses more than axis {}", part.name, split.axis)
+            raise Decline("{} is squeezed along more than axis {}", part.name, split.axis)
         if any(reader.op in RESHAPES for reader in user.result.users):
-            raise Decline("{} goes into another reshape", user.result.name)
+            raise Decline("{} is reshaped again", user.result.name)
     return tuple(part.users)

@@ -30,7 +30,7 @@ class FuseStackIntoConcat(OpRule):
         before, behind = dims[: concat.axis], dims[concat.axis + 1 :]
         values = [_unstacked(part, before, behind, joined, rw) for part in concat.parts]
         if isinstance(dims[concat.axis], int) and not all(isinstance(each.dims()[concat.axis], int) for each in values):
-            raise Decline("only the reshape tells that {} of {} are joined", dims[concat.axis], node.result.name)
+            raise Decline("only the Reshape states size {} of {}", dims[concat.axis], node.result.name)
         return rw.replace(node, [rw.op("Concat", *values, axis=concat.axis)])
 
 

@@ -79,7 +79,7 @@ def _between(last: Node, rank: int, sources: dict[Value, Value]) -> list[Node]:
 def _check(node: Node, count: int) -> None:
     """Decline an operator that cannot work on the operands before their `Transpose`, or would become slower."""
     if node.op == "Transpose":
-        raise Decline("{} is transposed in another way", node.result.name)
+        raise Decline("{} is transposed with another permutation", node.result.name)
     if count > _MOST_NODES:
         raise Decline("there are more than {} operators before {}", _MOST_NODES, node.result.name)
     if node.op == "MatMul" and node.operand(1).is_const:
@@ -95,5 +95,5 @@ def _turned(value: Value, new: Mapping[Value, Value]) -> Operand:
         return new[value]
     matrix = value.const(None if value.one_use else _MOST_BYTES)
     if matrix is None or matrix.ndim != 2:
-        raise Decline("{} is no matrix, or too large to be there twice", value.name)
+        raise Decline("{} is not a constant matrix, or too large to store twice", value.name)
     return np.ascontiguousarray(matrix.T)

@@ -38,10 +38,10 @@ class FuseTransposesAroundReshape(PatternRule):
         best = min(found, key=lambda each: sum(each.reshapes(m.x, result)))
         around = best.reshapes(m.x, result)
         if all(around) and not _is_beside_reshapes(m):
-            raise Decline("as many operators would be left of {}", result.name)
+            raise Decline("the rewrite would leave as many operators before {}", result.name)
         slow = [not is_one_move(view.x.dims(), view.perm) for view in (first, second)]
         if not any(slow) and not is_one_move(best.shape, best.perm):
-            raise Decline("two permutations of one axis, or of rows, are faster than {}", list(best.perm))
+            raise Decline("two fast permutations are faster than one with perm {}", list(best.perm))
         if best.moves_nothing:
             return Reshape.to(m.x, result.dims()).write(rw)
         return _written(best, m.x, result, around, rw)
@@ -156,7 +156,7 @@ def _pieces(before: Sequence[Dim], after: Sequence[Dim]) -> list[_Piece]:
             left[:0] = [(one // two, at)] * (one > two)
             right[:0] = [(two // one, to)] * (two > one)
     if left or right:
-        raise Decline("the sizes {} and {} do not fit", tuple(before), tuple(after))
+        raise Decline("the shapes {} and {} cannot be split alike", tuple(before), tuple(after))
     return pieces
 
 
@@ -178,5 +178,5 @@ def _joined(parts: list[_Size], whole: list[_Size]) -> list[tuple[_Size, _Size]]
 def _common(one: Dim, two: Dim) -> int:
     """The smaller of two sizes, which must divide the larger one."""
     if not isinstance(one, int) or not isinstance(two, int) or not one or not two or max(one, two) % min(one, two):
-        raise Decline("{} and {} have no pieces in common", one, two)
+        raise Decline("neither of the sizes {} and {} divides the other", one, two)
     return min(one, two)

@@ -28,14 +28,14 @@ def _check_speed(axes: Sequence[int], perm: Perm) -> None:
     """Decline if the operator works along the contiguous axis, the last one, and would no longer do so."""
     last = len(perm) - 1
     if last in axes and last not in [perm[axis] for axis in axes]:
-        raise Decline("it would work along an axis whose elements lie apart")
+        raise Decline("it would work along an axis that is not contiguous")
 
 
 def _check_slices(axis: int, perm: Perm) -> None:
     """Decline if the operator copies or adds whole slices, and would have to do so element by element."""
     last = len(perm) - 1
     if perm[axis] == last and axis != last:
-        raise Decline("it would take single elements along the last axis")
+        raise Decline("it would select single elements along the last axis")
 
 
 def _in_order(numbers: Sequence[int] | np.ndarray, perm: Perm) -> np.ndarray:
@@ -57,7 +57,7 @@ def one_axis(node: Node, perm: Perm) -> Permuted:
     """`TopK`, and `Softmax` and the like, which work along one axis and keep it."""
     axes = (axis_of(node, perm),) if node.op == "TopK" else Softmax.of(node, len(perm)).axes
     if len(axes) > 1:
-        raise Decline("{} works along {} axes together", node.op, len(axes))
+        raise Decline("{} works along {} axes, expected 1", node.op, len(axes))
     (axis,) = axes
     _check_speed([axis], perm)
     return Permuted(perm, {"axis": perm[axis]})
@@ -76,7 +76,7 @@ def running_sum(node: Node, perm: Perm) -> Permuted:
     """`CumSum` along a constant axis."""
     axes = from_front(node.operand(1).ints(), len(perm), node.operand(0).name)
     if len(axes) != 1:
-        raise Decline("{} is not one axis", node.operand(1).name)
+        raise Decline("{} does not hold a single axis", node.operand(1).name)
     _check_slices(axes[0], perm)
     return Permuted(perm, operands={1: np.array(perm[axes[0]], np.int64)})
 
@@ -85,7 +85,7 @@ def gather(node: Node, perm: Perm) -> Permuted:
     """`Gather` with a list of indices, or with a single one, which drops the axis."""
     rank, axis = node.operand(1).rank, axis_of(node, perm)
     if rank not in (0, 1):
-        raise Decline("the indices are not known to be a list")
+        raise Decline("the indices are not known to have rank 0 or 1")
     if rank:
         _check_slices(axis, perm)
     return Permuted(perm if rank else left([axis], perm), {"axis": perm[axis]})
@@ -138,7 +138,7 @@ def unsqueeze(node: Node, perm: Perm) -> Permuted:
 def resize(node: Node, perm: Perm) -> Permuted:
     """`Resize` by constant scales or sizes, of the last two axes only unless the mode is `nearest`."""
     if node.attr("axes") is not None:
-        raise Decline("it resizes certain axes")
+        raise Decline("it has the attribute axes")
     operands: dict[int, Operand] = {}
     resized: set[int] = set()
     for index, value in enumerate(node.inputs[1:], 1):
@@ -146,7 +146,7 @@ def resize(node: Node, perm: Perm) -> Permuted:
             continue
         array = value.array()
         if array.shape != (len(perm),):
-            raise Decline("{} crops, or does not hold a number for each axis", value.name)
+            raise Decline("{} does not have one number per axis", value.name)
         before = [node.operand(0).dim(axis) if array.dtype.kind == "i" else 1 for axis in range(len(perm))]
         resized |= {perm[axis] for axis, to in enumerate(array) if before[axis] != to}
         operands[index] = _in_order(array, perm)
@@ -154,7 +154,7 @@ def resize(node: Node, perm: Perm) -> Permuted:
     if node.attr("mode", "nearest") != "nearest" and any(axis <= last - _IMAGE_AXES for axis in resized):
         raise Decline("it would resize other axes than the last two")
     if node.attr("mode", "nearest") != "nearest" and perm[last] != last:
-        raise Decline("it would compute the weights of each channel anew")
+        raise Decline("it would recompute the weights for each channel")
     return Permuted(perm, operands=operands)
 
 
@@ -162,7 +162,7 @@ def quantization(node: Node, perm: Perm) -> Permuted:
     """`QuantizeLinear` and `DequantizeLinear`, per tensor or per axis."""
     scales = node.operand(1)
     if scales.rank not in (0, 1) or node.attr("block_size", 0):
-        raise Decline("the scales are not known to be one for each position of an axis")
+        raise Decline("the scales are not known to be per tensor or per axis")
     return Permuted(perm, {"axis": None if scales.shape in ((), (1,)) else perm[axis_of(node, perm)]})
 
 
@@ -172,8 +172,8 @@ def normalization(node: Node, perm: Perm) -> Permuted:
     if any(perm[at] != at for at in range(axis, len(perm))):
         raise Decline("the normalized axes would move")
     if len(node.outputs) > 1:
-        raise Decline("mean or variance are read")
+        raise Decline("the mean or variance output is used")
     for value in node.operands[1:]:
         if value.shape is None or any(dim != 1 for dim in value.shape[: axis - len(perm)]):
-            raise Decline("{} is not known to vary along the normalized axes alone", value.name)
+            raise Decline("{} is not known to vary along the normalized axes only", value.name)
     return Permuted(perm)

@@ -52,9 +52,9 @@ def _rearranged(value: Value, perm: Perm) -> Operand:
         return value
     array = value.const(_MOST_BYTES)
     if array is None or array.dtype == object:
-        raise Decline("{} is neither transposed alike nor a small constant", value.name)
+        raise Decline("{} is neither transposed with the same permutation nor a small constant", value.name)
     if array.ndim > rank:
-        raise Decline("{} adds axes", value.name)
+        raise Decline("{} would raise the rank", value.name)
     whole = array.reshape((1,) * (rank - array.ndim) + array.shape)
     return np.ascontiguousarray(whole.transpose(np.argsort(perm)))
 
@@ -73,7 +73,7 @@ def concat(node: Node, sources: Sources, perm: Perm) -> Permuted:
     """`Concat` along the same axis, at its new position."""
     values = [node.operand(index) for index in range(len(node.inputs))]
     if any(value not in sources and value.rank != len(perm) for value in values):
-        raise Decline("not all that is joined is transposed alike")
+        raise Decline("not all inputs are transposed with the same permutation")
     operands = {index: _from(sources, value, perm) for index, value in enumerate(values)}
     return Permuted(perm, {"axis": perm[axis_of(node, perm)]}, operands)
 
@@ -85,12 +85,12 @@ def product(node: Node, sources: Sources, perm: Perm) -> Permuted:
         raise Decline("only the right operand is transposed")
     if b.rank == 2 and b not in sources:
         if rank < 2 or perm[-1] != rank - 1:
-            raise Decline("the axis that is added up would move")
+            raise Decline("the contracted axis would move")
         return Permuted(perm, operands={0: sources[a]})
     if perm[-2:] != (rank - 2, rank - 1):
-        raise Decline("the axis that is added up, or that of the rows, would move")
+        raise Decline("the contracted axis or the row axis would move")
     if b not in sources and b.rank != rank:
-        raise Decline("{} is not transposed alike", b.name)
+        raise Decline("{} is not transposed with the same permutation", b.name)
     return Permuted(perm, operands={0: sources[a], 1: _from(sources, b, perm)})
 
 

@@ -167,7 +167,7 @@ def _take(region: Region, node: Node, value: Value) -> list[Value]:
         if v not in known:
             new.append(v)
         elif known[v] != form:
-            region.declined[node] = Decline("its operands would need different permutations")
+            region.declined[node] = Decline("its operands need different permutations")
             raise Decline
     region.home[node], region.moves[node], region.moving[node] = side, moved, moving
     known.update(forms)

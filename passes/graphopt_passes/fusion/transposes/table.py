@@ -52,7 +52,7 @@ def permuted(node: Node, sources: Sources, perm: Perm) -> Permuted:
         return _SEVERAL_OPERANDS[node.op](node, sources, perm)
     x = node.operand(0)
     if x not in sources or any(value in sources for value in node.inputs[1:]):
-        raise Decline("the transposed value is not only what it works on")
+        raise Decline("the transposed value is not its first operand only")
     change = _ONE_OPERAND[node.op](node, perm)
     return replace(change, operands={**change.operands, 0: sources[x]})
 

@@ -40,7 +40,7 @@ def turn(graph: Graph, seeds: deque[Node], rw: Rewriter, rule: str) -> None:
             if reason.args:
                 rw.decline(*reason.args, node=node)
         if region.home:
-            rw.decline("moving it would not leave less to transpose", node=seed)
+            rw.decline("moving it would not reduce the transposed data", node=seed)
 
 
 def _change(region: Region, changed: set[Node], rw: Rewriter, rule: str) -> list[Node]:
