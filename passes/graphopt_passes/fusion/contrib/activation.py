@@ -76,8 +76,8 @@ class FuseAddIntoConv(ForRuntime):
         total, value = m.root.result, m.conv.result
         reader = total.read_by(*ACTIVATIONS, "Clip")
         if reader is None or reader.graph is not m.root.graph:
-            raise Decline("no activation alone reads {}", total.name)
+            raise Decline("the only reader of {} is not an activation", total.name)
         check_float(value)
         if value.rank != 4 or not value.has_shape_of(m.z):
-            raise Decline("{} and {} are not known to have one shape of four axes", value.name, m.z.name)
+            raise Decline("{} and {} are not known to have the same shape of rank 4", value.name, m.z.name)
         return rw.op("FusedConv", m.x, m.w, m.b, m.z, domain=DOMAIN, **m.conv.attrs)

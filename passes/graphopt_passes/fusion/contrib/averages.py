@@ -32,16 +32,16 @@ def _average_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Re
     shape, rank, window = x.value.shape, len(pool.kernel) + 2, math.prod(pool.kernel)
     channels = shape[1] if shape is not None and len(shape) == rank == 4 else None
     if not isinstance(channels, int) or not channels:
-        raise Decline("the channels of {} are not known, or it is no image", x.value.name)
+        raise Decline("the channels of {} are not known, or it is not an image", x.value.name)
     if pool.ceil or (not pool.counts_padding and (pool.same or any(pool.before + pool.after))):
-        raise Decline("windows of {} count different numbers of elements", output.value.name)
+        raise Decline("the windows of {} average different numbers of elements", output.value.name)
     if pool.same and any(step != 1 for step in pool.dilations):
-        raise Decline("no convolution has dilations where padding is worked out")
+        raise Decline("auto_pad is set, with which convolutions take no dilations")
     pool.check_fits()
     if x.dtype == TensorProto.INT8 and rw.target.is_x86:
-        raise Decline("an average of signed bytes is as fast on floats")
+        raise Decline("an average of int8 is as fast in float32")
     if window > _LARGEST_WINDOW:
-        raise Decline("an average of {} is faster on floats", window)
+        raise Decline("an average of {} elements is faster in float32", window)
     weight = rw.constant(np.ones((channels, 1, *pool.kernel), np.int8))
     part, zero = rw.constant(np.array(1 / window, np.float32)), rw.constant(np.array(0, np.int8))
     moved = settings_of(op)
@@ -57,7 +57,7 @@ def _global_average_pool(op: Node, operands: list[Quantized], output: Quantized,
     # An unknown size may be any that an image can have.
     sizes = [math.prod(known)] if shape is not None and len(known) == len(shape) - 2 else [1, 2**20]
     if any(not _RATIOS[0] <= ratio / max(size, 1) < _RATIOS[1] or size >= _MOST_SUMMED for size in sizes):
-        raise Decline("the kernel does not take the scales of {} and its mean", x.value.name)
+        raise Decline("the kernel does not support the scales of {} and its mean", x.value.name)
     inputs = (*x.read(rw), *output.written(rw))
     return rw.op("QLinearGlobalAveragePool", *inputs, domain=DOMAIN, channels_last=0)
 
@@ -66,7 +66,7 @@ def _mean(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) 
     """A mean over all positions of an image, as exporters write a global average pool."""
     mean, image = Reduction.of(op), operands[0].value
     if image.rank not in (3, 4) or mean.axes != tuple(range(2, image.rank)) or 0 in image.dims():
-        raise Decline("{} is no mean over the positions of an image", op.result.name)
+        raise Decline("{} is not a mean over the spatial axes of an image", op.result.name)
     pooled = _global_average_pool(op, operands, output, rw)
     return pooled if mean.keepdims else rw.op("Squeeze", pooled, axes=mean.axes)
 

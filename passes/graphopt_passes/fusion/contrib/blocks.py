@@ -40,7 +40,7 @@ class ConvertGroupsToBlocks(_OnBlocks):
         if index is None:
             raise Decline
         if zeros is not None and zeros.dtype not in (TensorProto.FLOAT, TensorProto.FLOAT16):
-            raise Decline("the runtime reads {}, zero points of 4 bits, otherwise where there is an index", zeros.name)
+            raise Decline("the runtime reads the 4-bit zero points {} differently if g_idx is given", zeros.name)
         sizes = _sizes(node)
         order = _order(index, sizes["K"], sizes["block_size"])
         x, weight, *others = node.inputs
@@ -67,12 +67,12 @@ class ConvertFractionalZerosToSums(_OnBlocks):
         sizes, x, scales = _sizes(node), node.operand(0), node.operand(2)
         outputs, blocks = sizes["N"], sizes["K"] // sizes["block_size"]
         if x.dtype != TensorProto.FLOAT or not x.rank:
-            raise Decline("{} is not known to be rows of float32", x.name)
+            raise Decline("{} is not known to be float32 of rank 1 or more", x.name)
         if {zeros.array().size, scales.array().size} != {outputs * blocks}:
-            raise Decline("{} and {} have not one number for each block", zeros.name, scales.name)
+            raise Decline("{} and {} do not have one number per block", zeros.name, scales.name)
         distances = _MIDDLE - zeros.array().astype(np.float64)
         if not (np.abs(distances) <= _FARTHEST).all():
-            raise Decline("{} is far from the middle of what 4 bits hold", zeros.name)
+            raise Decline("{} is far from the middle of the 4-bit range", zeros.name)
         scales.check_finite()
         scaled = (scales.array().astype(np.float64).reshape(-1) * distances.reshape(-1)).astype(np.float32)
         each = rw.constant(np.ascontiguousarray(scaled.reshape(outputs, blocks).T), like=zeros)
@@ -87,10 +87,10 @@ def _sizes(node: Node) -> dict[str, Any]:
     names = ("K", "N", "bits", "block_size")
     sizes = {name: int(node.attr(name, _BITS if name == "bits" else 0)) for name in names}
     if sizes["bits"] != _BITS or sizes["block_size"] < 1 or sizes["K"] % sizes["block_size"]:
-        raise Decline("{} is no product with whole blocks of integers of 4 bits", node.result.name)
+        raise Decline("{} is not a product with whole blocks of 4-bit integers", node.result.name)
     packed = node.operand(1)
     if prod(packed.sizes()) * 8 != sizes["N"] * sizes["K"] * _BITS:
-        raise Decline("{} does not hold as many integers as are stated", packed.name)
+        raise Decline("{} does not have the size that N and K state", packed.name)
     return sizes
 
 
@@ -98,7 +98,7 @@ def _order(index: Value, rows: int, block: int) -> np.ndarray:
     """The rows sorted by group; declines unless each group has as many rows as a block."""
     groups = index.array().reshape(-1)[:rows]
     if len(groups) != rows or not np.array_equal(np.sort(groups), np.arange(rows) // block):
-        raise Decline("{} has groups of other sizes than blocks", index.name)
+        raise Decline("the groups of {} do not have the block size", index.name)
     return np.argsort(groups, kind="stable")
 
 
@@ -107,7 +107,7 @@ def _ordered(node: Node, order: np.ndarray, rw: Rewriter) -> tuple[Value, Value]
     x, weight = node.operand(0), node.operand(1)
     packed = weight.array()
     if weight.uses > 1 or not x.rank:
-        raise Decline("{} has other readers, or {} is not known to be rows", weight.name, x.name)
+        raise Decline("{} has other readers, or the rank of {} is not known", weight.name, x.name)
     if packed.ndim != 3 or not packed.size or packed.size * 2 != len(packed) * len(order):
         raise Decline("{} is not packed in blocks of whole bytes", weight.name)
     wide = np.stack([packed & 15, packed >> _BITS], axis=-1).reshape(len(packed), -1)

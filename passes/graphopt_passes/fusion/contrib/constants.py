@@ -42,7 +42,7 @@ class FoldDequantizedParameters(OnIntegers):
         integers = dequantized(result)
         tensor = integers.value.constant_tensor
         if tensor is None or 4 * int(np.prod(tensor.dims)) > _LARGEST:
-            raise Decline("{} as floats would be large", result.name)
+            raise Decline("{} would be large in float32", result.name)
         return rw.replace(node, [rw.constant(floats_of(integers), like=integers.value)])
 
 

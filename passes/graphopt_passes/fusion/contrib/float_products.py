@@ -36,12 +36,12 @@ class FuseDequantizeIntoMatmul(OnIntegers):
         x, given = _rows(node.operand(0)), dequantized(node.operand(1))
         check_float(node.result)
         if is_quantized(node.result):
-            raise Decline("{} is quantized", node.result.name)
+            raise Decline("the result {} is quantized", node.result.name)
         if x.dtype != TensorProto.UINT8 or (x.value.rank or 0) < 2:
-            raise Decline("{} is not known to be rows of unsigned bytes", x.value.name)
+            raise Decline("{} is not known to be uint8 of rank 2 or more", x.value.name)
         array, turned = given.value.array(), int(node.attr("transB", 0))
         if array.ndim != 2 or not array.size:
-            raise Decline("{} is no matrix", given.value.name)
+            raise Decline("{} is not a matrix", given.value.name)
         weight = taken(node, x, given, 1 - turned, rw)
         check_range(x, weight, None, (turned,))
         if weight.value is not given.value or turned:
@@ -65,7 +65,7 @@ def _rows(value: Value) -> Quantized:
         return dequantized(value)
     integers, *given = node.operands
     if given != dynamic.outputs[1:] or any(each.shape != () for each in given):
-        raise Decline("{} is not dequantized by what it was quantized by", integers.name)
+        raise Decline("{} is not dequantized with the scale and zero point that it was quantized with", integers.name)
     scale, zero = given
     return Quantized(integers, np.ones(1, np.float32), np.zeros(1, np.uint8), TensorProto.UINT8, None, (scale, zero))
 
@@ -87,16 +87,16 @@ def numbers_added(node: Node, columns: int) -> np.ndarray | None:
     if node.op != "Gemm":
         return None
     if node.attr("alpha", 1.0) != 1.0 or node.attr("transA", 0):
-        raise Decline("the product is scaled, or of columns")
+        raise Decline("alpha is not 1, or transA is set")
     bias = node.input(2)
     if bias is None:
         return None
     if node.attr("beta", 1.0) != 1.0:
-        raise Decline("{} is scaled", bias.name)
+        raise Decline("beta, which scales {}, is not 1", bias.name)
     stored = dequantized(bias) if bias.made_by("DequantizeLinear") else None
     array = bias.array() if stored is None else _numbers(stored)
     if array.shape not in ((columns,), (1, columns)):
-        raise Decline("{} has not one number for each column", bias.name)
+        raise Decline("{} does not have one number per column", bias.name)
     return array.reshape(-1).astype(np.float32)
 
 

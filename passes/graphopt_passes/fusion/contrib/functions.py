@@ -28,7 +28,7 @@ class ReplaceAttention(OpRule):
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         if rw.graph.opset() < _WINDOWED:
             if not node.attr("softcap"):
-                raise Decline("the kernel of opset {} is as fast as anything else", rw.graph.opset())
+                raise Decline("the kernel of opset {} is already fast", rw.graph.opset())
             check_float(node.operand(0))
             _check_alike(node)
         elif _has_kernel(node.op_type, _WINDOWED):
@@ -47,9 +47,9 @@ def _check_alike(node: Node) -> None:
     """
     products, count = node.output(3), node.input(6)
     if count is not None:
-        raise Decline("what is behind the {} keys of {} may be NaN", count.name, node.result.name)
+        raise Decline("the padding after the {} keys of {} may be NaN", count.name, node.result.name)
     if products is not None and products.uses and node.attr("qk_matmul_output_mode", 0):
-        raise Decline("masked products in {} are finite in the kernel", products.name)
+        raise Decline("masked scores in {} are finite in the kernel, but infinite in the function", products.name)
 
 
 @lru_cache

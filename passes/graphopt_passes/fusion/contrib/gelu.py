@@ -80,7 +80,7 @@ class FuseAddBiasIntoGelu(ForRuntime):
             raise Decline
         check_float(m.add.result)
         if not m.x.shape or m.bias.dims() != m.x.shape[-1:]:
-            raise Decline("{} is no vector along the last axis of {}", m.bias.name, m.x.name)
+            raise Decline("{} is not a vector along the last axis of {}", m.bias.name, m.x.name)
         return rw.op("FastGelu", m.x, m.bias, domain=DOMAIN)
 
 
@@ -119,7 +119,7 @@ class ConvertQuickGeluToSilu(ForRuntime):
         if alpha == 1:
             raise Decline
         if not 1 / _MODERATE <= alpha <= _MODERATE:
-            raise Decline("a scale of {} may make other numbers infinite", alpha)
+            raise Decline("alpha is {}, for which intermediate results may overflow", alpha)
         weight.check_one_use()
         quotient = narrowed(weight.array().astype(np.float64) / alpha, np.dtype(np.float32), "weights")
         silu = rw.op("QuickGelu", rw.op("Mul", m.x, np.array(alpha, np.float32)), domain=DOMAIN, alpha=1.0)

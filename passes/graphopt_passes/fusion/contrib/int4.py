@@ -60,13 +60,13 @@ def taken_by_kernel(product: Node) -> Node:
     if stored.dtype not in (TensorProto.INT4, TensorProto.UINT4):
         raise Decline
     if (x.rank or 0) < 2 or not in_runtime("MatMulNBits"):
-        raise Decline("{} is not known to be rows, or the runtime has no such kernel", x.name)
+        raise Decline("{} is not known to have rank 2 or more, or the runtime has no MatMulNBits", x.name)
     check_float(product.result)
     _check_plain(product)
     _check_not_of_bytes(product, dequantize)
     shape, turned = stored.array().shape, bool(product.attr("transB", 0))
     if len(shape) != 2 or 0 in shape:
-        raise Decline("{} is no matrix", stored.name)
+        raise Decline("{} is not a matrix", stored.name)
     check_not_tied(stored, product)
     columns = shape if turned else shape[::-1]
     _blocks(dequantize, columns, turned)
@@ -79,7 +79,7 @@ def _check_plain(node: Node) -> None:
     if node.op == "com.microsoft::FusedMatMul" and (
         node.attr("alpha", 1.0) != 1.0 or any(node.attr(flag, 0) for flag in ("transA", "transBatchA", "transBatchB"))
     ):
-        raise Decline("the product is scaled, or of columns")
+        raise Decline("alpha is not 1, or transA is set")
 
 
 def _check_not_of_bytes(product: Node, dequantize: Node) -> None:
@@ -89,7 +89,7 @@ def _check_not_of_bytes(product: Node, dequantize: Node) -> None:
         return
     one_zero = len(set(dequantize.array(2, np.zeros(1)).reshape(-1).tolist())) == 1
     if one_zero and not dequantize.attr("block_size", 0):
-        raise Decline("{} is quantized, as what it is computed from", product.result.name)
+        raise Decline("{} and its operand are both quantized", product.result.name)
 
 
 def _blocks(node: Node, shape: tuple[int, ...], turned: bool) -> tuple[int, np.ndarray, np.ndarray]:
@@ -98,7 +98,7 @@ def _blocks(node: Node, shape: tuple[int, ...], turned: bool) -> tuple[int, np.n
     axis, size = int(node.attr("axis", 1)) % 2, int(node.attr("block_size", 0))
     block = size or gcd(inner, _LARGEST)
     if block < _SMALLEST or block & (block - 1) or inner % block:
-        raise Decline("{} numbers of a column are no blocks of {} that the kernel takes", inner, block)
+        raise Decline("columns of {} elements do not consist of blocks of {} that the kernel supports", inner, block)
     scales = node.operand(1).array()
     zeros = node.array(2, np.zeros(scales.shape)).astype(np.int16)
     if bool(size) == (axis == (0 if turned else 1)) and scales.size > 1:
@@ -107,7 +107,7 @@ def _blocks(node: Node, shape: tuple[int, ...], turned: bool) -> tuple[int, np.n
     each = [_by_columns(part, blocks=bool(size), turned=turned) for part in (scales, zeros)]
     shapes = {part.shape for part in each}
     if scales.dtype != np.float32 or len(shapes) > 1 or not shapes <= {sizes, (outputs, 1), (1, 1)}:
-        raise Decline("the scales and zero points of {} are not those of float32 columns", node.result.name)
+        raise Decline("the scales and zero points of {} are not float32 and per column", node.result.name)
     wide = [np.ascontiguousarray(np.broadcast_to(part, sizes)) for part in each]
     return block, wide[0], wide[1]
 

@@ -35,11 +35,11 @@ class FuseScaleIntoMatmulInteger(ForRuntime):
             inputs = (*(m.fused.input(index) for index in range(6)), _row(m.bias, m.right, m.fused.result, rw))
         else:
             if m.left.dtype != TensorProto.UINT8 and m.right.dtype != TensorProto.INT8:
-                raise Decline("no kernel takes {} beside {}", m.left.name, m.right.name)
+                raise Decline("no kernel supports the element types of {} and {}", m.left.name, m.right.name)
             left, right = m.left.shape, m.right.shape
             sizes = [left[-1] if left else None, right[max(len(right) - 2, 0)] if right else None]
             if may_sum_nothing(sizes, m.product.result):  # the kernel leaves the result unset
-                raise Decline("nothing may be left to add up in {}", m.cast.result.name)
+                raise Decline("{} may sum over no elements", m.cast.result.name)
             inputs = (m.left, m.right, *_scales(m.scale, m), m.left_zero, m.right_zero)
         return rw.op("MatMulIntegerToFloat", *inputs, domain=DOMAIN)
 
@@ -61,7 +61,7 @@ class ConvertScaledCastToDequantize(ForRuntime):
         if m.x.dtype != TensorProto.INT32 or m.x.is_const or m.x.made_by("MatMulInteger"):
             raise Decline
         if m.scale.shape not in ONE or (m.scale.rank and not m.x.rank):
-            raise Decline("{} is not one number, or may give {} an axis", m.scale.name, m.x.name)
+            raise Decline("{} is not a single number, or may raise the rank of {}", m.scale.name, m.x.name)
         return rw.op("DequantizeLinear", m.x, m.scale)
 
 
@@ -79,26 +79,26 @@ def _scales(scale: Value, m: Match) -> tuple[Value, Value]:
         if one.shape in ONE and (two.shape in ONE or (two.is_const and two.sizes() == columns)):
             _check_zeros(m.left_zero, m.right_zero, two)
             return one, two
-    raise Decline("{} is not a number times one, or a constant row, for the right operand", scale.name)
+    raise Decline("{} is not a scalar times a scalar or a constant row", scale.name)
 
 
 def _check_zeros(left: Value | None, right: Value | None, scale: Value) -> None:
     """Decline unless zero points have the forms that the kernel takes beside the scale of the right operand."""
     if left is not None and left.shape not in ONE:
-        raise Decline("{} is not one number", left.name)
+        raise Decline("{} is not a single number", left.name)
     if right is None:
         return
     if right.shape not in ONE and (not right.is_const or right.sizes() != scale.shape):
-        raise Decline("{} is not like the scale", right.name)
+        raise Decline("{} does not have the shape of the scale", right.name)
     if right.shape in ONE and scale.shape not in ONE:
-        raise Decline("{} is one number and the scale is not", right.name)
+        raise Decline("{} is a single number, but the scale is not", right.name)
 
 
 def _row(bias: Value, right: Value, product: Value, rw: Rewriter) -> Value:
     """A bias as one number per column; declines if it is anything else."""
     dims = bias.sizes()
     if (right.rank or 0) < 2 or dims[-1:] != right.dims()[-1:]:
-        raise Decline("{} has not one number for each column", bias.name)
+        raise Decline("{} does not have one number per column", bias.name)
     if len(dims) == 1:
         return bias
     if any(size != 1 for size in dims[:-1]) or len(dims) > (product.rank or 0):

@@ -22,7 +22,7 @@ def limit(integers: Value, op: Node, output: Quantized, rw: Rewriter) -> Value:
     Quantization is monotonic, so limiting integers and limiting floats give the same result.
     """
     if output.dtype not in BYTES or not output.is_whole or not output.ordered:
-        raise Decline("{} is not quantized to bytes as a whole, or its scale is negative", output.value.name)
+        raise Decline("{} is not quantized to 8 bits per tensor, or its scale is negative", output.value.name)
     bounds, kind = Bounds.of(op), BYTES[output.dtype]
     ends, step = np.iinfo(kind), np.float32(output.scale.item())
     with np.errstate(over="ignore"):
@@ -31,7 +31,7 @@ def limit(integers: Value, op: Node, output: Quantized, rw: Rewriter) -> Value:
     if (low, high) == (ends.min, ends.max):
         return integers
     if op.graph.opset() < _SINCE:
-        raise Decline("Clip takes no bytes before opset {}", _SINCE)
+        raise Decline("Clip does not take 8-bit integers before opset {}", _SINCE)
     return rw.op("Clip", integers, rw.constant(np.array(low, kind)), rw.constant(np.array(high, kind)))
 
 
@@ -54,7 +54,7 @@ def reads_bytes(product: Node) -> bool:
 def check_not_of_bytes(product: Node, activation: Node) -> None:
     """Decline if a product and the limit after it are for kernels on bytes."""
     if product.op in _PRODUCTS and reads_bytes(product) and is_limit(activation) and is_quantized(activation.result):
-        raise Decline("{} is quantized, as what it is computed from", activation.result.name)
+        raise Decline("{} and its operand are both quantized", activation.result.name)
 
 
 def bounded(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:

@@ -43,14 +43,14 @@ class MoveGatherBeforeDequantize(OnIntegers):
             raise Decline
         _check_pays(node, value)
         if stored.dtype in NARROW and len(stored.users) > 1:
-            raise Decline("others read {}, which would be stored twice", stored.name)
+            raise Decline("{} has other readers, so that it would be stored twice", stored.name)
         with suppress(Decline):
             return rw.replace(node, [_by_kernel(node, dequantize, rw)])
         if stored.dtype in NARROW and prod(stored.sizes()) <= _WIDENED:
             zeros = [rw.constant(zero.array().astype(np.int8), like=zero) for zero in parameters[1:]]
             stored, parameters = rw.constant(stored.array().astype(np.int8), like=stored), [parameters[0], *zeros]
         if stored.dtype not in _TAKEN:
-            raise Decline("Gather does not take the type of {}", stored.name)
+            raise Decline("Gather does not support the element type of {}", stored.name)
         attrs = _arrange(node, dequantize, parameters, rw)
         found = rw.again(node, stored, *node.inputs[1:])
         return rw.replace(node, [rw.op("DequantizeLinear", found, *parameters, **attrs)])
@@ -59,13 +59,13 @@ class MoveGatherBeforeDequantize(OnIntegers):
 def _check_pays(node: Node, value: Value) -> None:
     """Decline unless the table need not be dequantized afterwards, and is larger than what is looked up."""
     if value.output_count or any(user.op != node.op or user.operand(1) is value for user in value.users):
-        raise Decline("{} has readers that look nothing up", value.name)
+        raise Decline("{} has readers that are not lookups", value.name)
     if any(_quantizes_alike(user, value) for user in node.result.users):
-        raise Decline("{} is quantized as the table is", node.result.name)
+        raise Decline("{} is quantized again with the parameters of the table", node.result.name)
     sizes, found = value.sizes(), node.operand(1).dims()
     count = prod(size for size in found if isinstance(size, int))
     if 0 in sizes or 2 * count > sizes[value.axis(node.attr("axis", 0))]:
-        raise Decline("{} positions are looked up in {}", count, value.name)
+        raise Decline("{} lookups are too many for the size of {}", count, value.name)
 
 
 def _quantizes_alike(user: Node, value: Value) -> bool:
@@ -87,9 +87,11 @@ def _arrange(node: Node, dequantize: Node, parameters: list[Value], rw: Rewriter
         blocks = attrs["block_size"] = sizes[axis]
         parameters[:] = [rw.constant(np.expand_dims(each.array(), axis), like=each) for each in parameters]
     if axis == along:
-        raise Decline("the scales of {} vary along the axis of the positions", dequantize.result.name)
+        raise Decline("the scales of {} vary along the gathered axis", dequantize.result.name)
     if blocks and not node.operand(1).dims():
-        raise Decline("the scale of one row of {} would be a number, which is none of blocks", dequantize.result.name)
+        raise Decline(
+            "the scale of one row of {} would be a scalar, as blocked quantization cannot have", dequantize.result.name
+        )
     if blocks:
         parameters[:] = [rw.again(node, each, *node.inputs[1:]) for each in parameters]
     return {**attrs, "axis": axis if axis < along else axis + len(node.operand(1).dims()) - 1}
@@ -146,9 +148,9 @@ class ConvertInt4GatherToBytes(OnIntegers):
             int(node.attr(name, default)) % len(dims) for name, default in (("gather_axis", 0), ("quantize_axis", 1))
         ]
         if axes != [0, 1] or len(dims) != 2 or dims[1] % 2 or 0 in dims:
-            raise Decline("{} is not looked up by rows of whole bytes", stored.name)
+            raise Decline("{} is not looked up in rows of whole bytes", stored.name)
         if any(user.op != node.op for user in stored.users):
-            raise Decline("others read {}, which would be stored twice", stored.name)
+            raise Decline("{} has other readers, so that it would be stored twice", stored.name)
         block = int(node.attr("block_size", 128))
         arrays = [zero.array() for zero in zeros]
         return rw.replace(node, [_packed(node, stored, scales, *arrays, rw=rw, block=block)])

@@ -50,7 +50,7 @@ class FuseTransposeIntoMatmul(ForRuntime):
         if perm != (*batch, column, row):
             raise Decline("{} moves other axes than the last two", value.name)
         if product.attr("transBatchA", 0) or product.attr("transBatchB", 0):
-            raise Decline("{} moves its batches as well", product.op_type)
+            raise Decline("{} also has transBatchA or transBatchB", product.op_type)
         check_float(value)
         check_matrices(product)
         flag = "transA" if value is product.operand(0) else "transB"
@@ -87,7 +87,7 @@ class FuseScaleIntoMatmul(ForRuntime):
 def check_moderate(scale: float) -> None:
     """Decline if a scale, or the product of several, may overflow in one order of multiplication only."""
     if not 1 / _LARGEST <= abs(scale) <= _LARGEST:
-        raise Decline("{} is not a moderate number", scale)
+        raise Decline("scale {} is too small or too large", scale)
 
 
 def _check_not_empty(product: Node, attrs: Mapping[str, Any]) -> None:
@@ -103,11 +103,11 @@ def _check_not_empty(product: Node, attrs: Mapping[str, Any]) -> None:
         return  # multiplied as one matrix, or by the kernel for batches before, too
     sums = (a[-2 if product.attr("transA", 0) else -1], b[-1 if product.attr("transB", 0) else -2])
     if not any(isinstance(size, int) and size > 0 for size in sums):
-        raise Decline("nothing may be left to add up, of which {} would not be zero", product.op_type)
+        raise Decline("the contracted axis may be empty, where {} would not be zero", product.op_type)
     others = (*[None] * (ranks[0] - ranks[1]), *b[:-2])
     for size, other in zip(a[:-2], others, strict=True):
         if not agree(size, other) and (not isinstance(size, int) or not size):
-            raise Decline("{} may have an empty batch, which would be refused", left.name)
+            raise Decline("{} may have an empty batch, which the kernel rejects", left.name)
 
 
 def _in_batches(ranks: tuple[int, int], attrs: Mapping[str, Any], *, plain: bool = True) -> bool:

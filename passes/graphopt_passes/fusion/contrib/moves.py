@@ -35,7 +35,7 @@ def check_alike(op: Node, operands: list[Quantized], output: Quantized) -> None:
 
 def _max_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
     if len(op.outputs) > 1:
-        raise Decline("the indices of MaxPool are not kept")
+        raise Decline("the Indices output of MaxPool is used")
     if not output.ordered:
         raise Decline("the scale of {} is negative: its largest integer is the smallest float", output.value.name)
     return moved(op, operands, output, rw)
@@ -47,7 +47,7 @@ def _resize(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter
     if (resize.mode, resize.coordinates, resize.rounding) == ("nearest", "asymmetric", "floor"):
         return moved(op, operands, output, rw)
     if not resize.repeats:
-        raise Decline("the kernel for bytes is no faster, or rounds")
+        raise Decline("it does not repeat pixels, where the 8-bit kernel is slower or rounds")
     return moved(op, operands, output, rw, coordinate_transformation_mode="asymmetric", nearest_mode="floor")
 
 
@@ -58,14 +58,14 @@ def _pad(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -
         steps = pad.number / float(output.scale.item()) + float(output.zero.item())
         ends = np.iinfo(BYTES[output.dtype])
         if not ends.min <= steps <= ends.max or steps != round(steps):
-            raise Decline("what is filled in is no integer of {}", output.value.name)
+            raise Decline("the pad value is not representable in the quantization of {}", output.value.name)
         fill = rw.constant(np.array(round(steps), BYTES[output.dtype]))
     return replace(pad, fill=fill).write(rw)
 
 
 def _depth_to_space(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
     if op.graph.opset() < 11:
-        raise Decline("the kernel takes no bytes before opset 11")
+        raise Decline("the kernel does not take 8-bit integers before opset 11")
     return moved(op, operands, output, rw)
 
 
@@ -149,9 +149,9 @@ class MoveReshapeBeforeDequantize(OnIntegers):
         if integers.is_const:
             raise Decline
         if integers.dtype not in BYTES or parameters[0].sizes() not in ONE:
-            raise Decline("{} is not of bytes that are quantized as a whole", node.operand(0).name)
+            raise Decline("{} is not quantized to 8 bits per tensor", node.operand(0).name)
         if not any(_is_multiplied(user, node.result) for user in node.result.users):
-            raise Decline("{} is no operand of a product of dequantized values", node.result.name)
+            raise Decline("{} is not an operand of a product of dequantized values", node.result.name)
         made = rw.again(node, integers, *node.inputs[1:])
         return rw.replace(node, [rw.again(dequantize, made, *parameters, axis=None)])
 
@@ -173,11 +173,11 @@ class MoveMaxBeforeDequantize(OnIntegers):
         x = dequantized(node.operand(0))
         check_per_tensor([x])
         if x.dtype not in BYTES or not x.ordered or x.value.is_const:
-            raise Decline("{} is not of bytes whose order is that of the floats", node.operand(0).name)
+            raise Decline("{} is not quantized to 8 bits with a positive scale", node.operand(0).name)
         sizes = x.value.dims()
         behind = tuple(range(len(sizes) - len(reduction.axes), len(sizes)))
         if reduction.axes != behind or not all(isinstance(sizes[axis], int) and sizes[axis] for axis in behind):
-            raise Decline("{} is not of the last axes, or of none that are known to have elements", node.result.name)
+            raise Decline("{} is not a reduction of the last axes, or these may be empty", node.result.name)
         made = rw.again(node, x.value, *node.inputs[1:])
         return rw.replace(node, [rw.again(dequantize, made, *dequantize.inputs[1:], axis=None)])
 

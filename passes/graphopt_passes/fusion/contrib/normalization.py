@@ -39,7 +39,7 @@ class FuseBranchwiseRmsNorm(ForRuntime):
         if m.norm is not None:
             return rescaled(m, rw)
         if len(last_sizes(m)) != 1:
-            raise Decline("axes {} are not the last one alone", m.axes)
+            raise Decline("axes {} are not the last axis only", m.axes)
         factor = 1.0 if m.factor is None else m.factor
         if not np.isfinite(factor):
             raise Decline("the scale is not finite")
@@ -65,11 +65,11 @@ def check_sum(m: Match) -> None:
     try:
         m.skip.check_fits(m.x)
     except Decline:
-        reason = "{} is not known to broadcast to {}: runtimes compute what no Add does"
+        reason = "{} is not known to broadcast to {}, where the runtime differs from Add"
         raise Decline(reason, m.skip.name, m.x.name) from None
     for statistic in m.root.outputs[1:3]:
         if statistic is not None and statistic.uses:
-            raise Decline("{}, a statistic, is used", statistic.name)
+            raise Decline("the statistics output {} is used", statistic.name)
 
 
 class ReplaceSkipLayerNormalization(ForRuntime):

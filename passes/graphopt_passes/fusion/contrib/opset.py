@@ -43,7 +43,7 @@ class ConvertOpset(GraphPass):
 
         with rw.attempt(node):
             if rw.options.keep_opset:
-                raise Decline("opset {} is to be kept", model.opset())
+                raise Decline("keep_opset is set, so opset {} stays", model.opset())
             raise_opset(model, LAYER, rw)
 
 

@@ -96,11 +96,11 @@ def quantization(node: Node, value: Value, dtype: int | None) -> Quantized:
     scale, zero = node.operand(1), node.input(2)
     scales = scale.array()
     if scales.dtype != np.float32 or node.attr("block_size", 0) or not is_in_singles(node):
-        raise Decline("{} is not quantized by float32 scales of a tensor or an axis", value.name)
+        raise Decline("{} is not quantized with float32 scales per tensor or per axis", value.name)
     kind = zero.dtype if zero is not None else dtype
     stored = _STORED.get(kind) if kind is not None else None
     if kind is None or stored is None or (kind in NARROW and not value.is_const):
-        raise Decline("the element type of {} is not known, or no integer of 8, 16 or 32 bits", value.name)
+        raise Decline("the element type of {} is not known, or not an integer of 8, 16 or 32 bits", value.name)
     zeros = node.array(2, np.zeros(scales.shape, stored))
     if zeros.size != scales.size or not scales.size or max(scales.ndim, zeros.ndim) > 1:
         raise Decline("the scale and zero point of {} have different shapes", value.name)
@@ -164,14 +164,14 @@ def check_not_tied(stored: Value, node: Node) -> None:
     read = [stored, *(user.result for user in stored.users if user.op == "DequantizeLinear")]
     others = {user.op for value in read for user in value.users} - {"DequantizeLinear", node.op}
     if others or any(value.output_count for value in read):
-        raise Decline("others read {}, which would be stored twice", stored.name)
+        raise Decline("{} has other readers, so that it would be stored twice", stored.name)
 
 
 def check_per_tensor(operands: list[Quantized]) -> None:
     """Decline unless all operands are quantized per tensor, to one type."""
     for operand in operands:
         if not operand.is_whole or operand.dtype != operands[0].dtype:
-            raise Decline("{} is not quantized as a whole, or to another type", operand.value.name)
+            raise Decline("{} is not quantized per tensor, or has another type", operand.value.name)
 
 
 def check_steps(op_type: str, scales: Sequence[float], step: float, result: Value) -> None:
@@ -185,5 +185,5 @@ def check_steps(op_type: str, scales: Sequence[float], step: float, result: Valu
     most = max(abs(size / step) for size in worth)
     if most > _MOST_STEPS:
         raise Decline(
-            "a step of an operand is worth {:.4g} of {}, for which the kernel is not exact", most, result.name
+            "the scale of an operand is {:.4g} times that of {}, where the kernel is not exact", most, result.name
         )

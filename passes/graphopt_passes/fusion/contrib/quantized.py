@@ -85,7 +85,9 @@ def _quantized(value: Value, reader: Node, output: Quantized, rw: Rewriter) -> V
         return limit(_quantized(op.operand(0), op, output, rw), op, output, rw)
     fits = output.dtype in BYTES or (output.dtype is not None and op.op in _OF_ANY_TYPE)
     if not output.is_whole or not fits or operands[0].dtype != output.dtype:
-        raise Decline("{} is not quantized to bytes like {}", output.value.name, operands[0].value.name)
+        raise Decline(
+            "{} is not quantized per tensor to the 8-bit type of {}", output.value.name, operands[0].value.name
+        )
     return _MAKERS[op.op](op, operands, output, rw)
 
 
@@ -107,7 +109,7 @@ def taken(op: Node, x: Quantized, weight: Quantized, axis: int, rw: Rewriter) ->
         raise Decline("{} is not quantized per tensor", x.value.name)
     weight = _widened(weight, rw)
     if weight.dtype not in BYTES or (x.dtype == TensorProto.INT8 and weight.dtype != TensorProto.INT8):
-        raise Decline("{} has a type that the kernel does not take", weight.value.name)
+        raise Decline("the kernel does not support the element type of {}", weight.value.name)
     if weight.axis is not None and (weight.axis != axis or not weight.value.is_const):
         raise Decline("{} is quantized along another axis", weight.value.name)
     if np.any(weight.zero != weight.zero[0]):
@@ -118,7 +120,7 @@ def taken(op: Node, x: Quantized, weight: Quantized, axis: int, rw: Rewriter) ->
     if sums_bytes_exactly(array, rw.target, partial(rows_of, op)):
         return weight
     if array is None:
-        raise Decline("the processor adds products with {} in 16 bits, which may overflow", weight.value.name)
+        raise Decline("the processor accumulates products with {} in 16 bits, which may overflow", weight.value.name)
     return with_other_sign(weight, rw)
 
 
@@ -148,19 +150,19 @@ def _bias(op: Node, x: Quantized, weight: Quantized, output: Quantized, rw: Rewr
         return _in_units(bias.value, floats_of(bias), units, output, rw)
     off = np.abs(array) * np.abs(bias.scale - units) / np.abs(output.scale)
     if off.max(initial=0.0) > _NOTHING:
-        raise Decline("{} is not in units of the products", bias.value.name)
+        raise Decline("the scale of {} is not the product of the scales of the operands", bias.value.name)
     return bias.value
 
 
 def _in_units(bias: Value, array: np.ndarray, units: np.ndarray, output: Quantized, rw: Rewriter) -> Value:
     """A constant bias of floats as integers in `units`; declines if the error is not negligible."""
     if array.dtype != np.float32 or array.ndim != 1 or units.size not in (1, array.size):
-        raise Decline("{} is not one float for each channel", bias.name)
+        raise Decline("{} is not float32 with one number per channel", bias.name)
     with np.errstate(all="ignore"):
         steps = np.rint(array / units)
         off = np.abs(steps * units - array) / np.abs(output.scale)
     if not np.all((np.abs(steps) <= _LARGEST) & (off <= _NOTHING)):
-        raise Decline("{} cannot be told in units of the products", bias.name)
+        raise Decline("{} is not an int32 multiple of the product of the operand scales", bias.name)
     return rw.constant(steps.astype(np.int32), like=bias)
 
 
@@ -182,7 +184,7 @@ def _product(
     if inner is not None:
         sizes[0].append(left[inner] if left is not None else None)
     if any(may_sum_nothing(size, op.outputs[0]) for size in sizes):
-        raise Decline("nothing may be left to add up in {}", output.value.name)
+        raise Decline("{} may sum over no elements", output.value.name)
     return weight, bias
 
 
@@ -201,7 +203,7 @@ def check_range(x: Quantized, weight: Quantized, bias: Value | None, added: tupl
         sums = distances.sum(axis=added, dtype=np.int64) * _farthest(x)
         if int(np.max(sums + start, initial=0)) <= _LARGEST:
             return
-    raise Decline("a sum of products with {} may not fit into 32 bits", weight.value.name)
+    raise Decline("a sum of products with {} may overflow int32", weight.value.name)
 
 
 def _farthest(operand: Quantized) -> np.int64:
@@ -228,7 +230,7 @@ def check_gathered(op: Node, weight: Value) -> None:
     outputs, channels = shape[0] // group, shape[1] * group
     few = channels * (outputs + 32) < _FEW_OF_VOLUMES if len(shape) > 4 else channels <= _FEW_CHANNELS
     if few:
-        raise Decline("windows of {} channels are gathered in pieces of so many bytes", channels)
+        raise Decline("gathering windows of {} channels costs more than 8-bit products save", channels)
 
 
 def _conv_transpose(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
@@ -285,12 +287,12 @@ def side_by_side(op: Node, weight: Value) -> int:
     padded = window.same or any((*window.before, *window.after, *(op.attr("output_padding") or ())))
     apart = any(step != 1 for step in window.dilations)
     if padded or apart or op.attr("output_shape") or kernel != window.strides or len(set(kernel)) != 1:
-        raise Decline("windows of {} do not lie side by side", op.result.name)
+        raise Decline("the windows of {} are not adjacent squares", op.result.name)
     if len(kernel) != 2 or op.attr("group", 1) != 1 or 0 in weight.sizes():
-        raise Decline("{} is no product for each position of an image", op.result.name)
+        raise Decline("{} is not an ungrouped two-dimensional convolution", op.result.name)
     size, outputs = int(window.strides[0]), weight.size(1)
     if size * outputs < _SHORTEST_PIECE:
-        raise Decline("pieces of {} bytes would be moved one by one", size * outputs)
+        raise Decline("the contiguous pieces of {} bytes are too short to move", size * outputs)
     return size
 
 
@@ -298,7 +300,7 @@ def _gemm(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) 
     x = operands[0]
     trans = int(op.attr("transB", 0))
     if op.attr("alpha", 1.0) != 1.0 or (op.input(2) is not None and op.attr("beta", 1.0) != 1.0):
-        raise Decline("the product is scaled")
+        raise Decline("alpha or beta is not 1")
     inner = 0 if op.attr("transA", 0) else 1
     weight, bias = _product(op, operands, output, rw, scales=1 - trans, added=(trans,), inner=inner)
     return rw.op(
@@ -350,7 +352,7 @@ def _concat(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter
     if all(operand.same_scale(output) for operand in operands):
         return moved(op, operands, output, rw)
     if output.dtype not in BYTES:
-        raise Decline("the scales before and after Concat differ, whose kernel takes bytes alone then")
+        raise Decline("the scales before and after Concat differ, where its kernel takes 8-bit integers only")
     if op.graph.in_function:
         raise Decline("ONNX Runtime infers a wrong type for QLinearConcat in a function")
     reads = [part for operand in operands for part in operand.read(rw)]

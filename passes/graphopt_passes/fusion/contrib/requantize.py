@@ -39,7 +39,7 @@ def scaled(
     check_steps("QLinearAdd", (step, abs(shift)), float(output.scale.item()), output.value)
     shift, exact = _away_from_halfway(x, slope, shift, output)
     if exactly and not exact:
-        raise Decline("what lies halfway between steps of {} is rounded to either side", output.value.name)
+        raise Decline("values halfway between two steps of {} would be rounded differently", output.value.name)
     scale = rw.constant(np.array(step, np.float32)) if slope != 1.0 else x.written(rw)[0]
     # The shift is 1 or -1 steps of its own size.
     number, start = (1, 0) if shift > 0 else (0, 1) if shift < 0 else (0, 0)
@@ -76,7 +76,7 @@ def hard_sigmoid(op: Node, operands: list[Quantized], output: Quantized, rw: Rew
     ends = np.iinfo(BYTES[output.dtype])
     top = np.rint(1 / output.scale.astype(np.float64).item()) + output.zero.item()
     if output.zero.item() != ends.min or not output.ordered or top < ends.max:
-        raise Decline("{} does not begin at 0 and end at 1 or below", output.value.name)
+        raise Decline("the quantized range of {} does not start at 0, or ends above 1", output.value.name)
     return scaled(operands[0], float(op.attr("alpha", 0.2)), float(op.attr("beta", 0.5)), output, rw)
 
 
@@ -93,7 +93,7 @@ class FuseRequantization(ForRuntime):
         x, output = dequantized(m.inner.result), quantized(m.root)
         check_per_tensor([x, output])
         if x.dtype not in BYTES:
-            raise Decline("{} is not quantized to bytes", x.value.name)
+            raise Decline("{} is not quantized to 8 bits", x.value.name)
         if x.same_scale(output) or x.value.is_const:
             raise Decline
         return scaled(x, 1.0, 0.0, output, rw, exactly=True)
@@ -129,7 +129,7 @@ class EliminateRescaledQdq(ForRuntime):
         zero, ends = int(x.zero.item()), np.iinfo(numpy_type(x.dtype))
         lost = abs(step / float(output.scale.item()) - 1) * max(zero - ends.min, ends.max - zero)
         if zero != output.zero.item() or not lost < _WITHIN:
-            raise Decline("{} is quantized otherwise than {}", output.value.name, x.value.name)
+            raise Decline("{} and {} have different quantization parameters", output.value.name, x.value.name)
         return rw.pass_on(m.root, x.value)
 
 
@@ -137,7 +137,9 @@ def _factor(number: Value, x: Value) -> float:
     """A constant number that a value is multiplied with, which gives it no axis; it may be dequantized."""
     array = number.array() if number.is_const else floats_of(dequantized(number))
     if array.size != 1 or array.ndim > (x.rank or 0) or not are_ordinary(float(array.item())):
-        raise Decline("{} is no ordinary number, or may give {} an axis", number.name, x.name)
+        raise Decline(
+            "{} is not a single number in the supported range, or may raise the rank of {}", number.name, x.name
+        )
     return float(array.item())
 
 
@@ -163,7 +165,7 @@ class EliminateNopRequantization(OnIntegers):
             raise Decline
         dims = number.sizes()
         if number.array().size != 1 or len(dims) > len(x.dims()):
-            raise Decline("{} is not one number", number.name)
+            raise Decline("{} is not a single number", number.name)
         ends = np.iinfo(kind)
         bytes_ = np.arange(ends.min, ends.max + 1)
         value = _floats(node, at, bytes_)
@@ -172,7 +174,7 @@ class EliminateNopRequantization(OnIntegers):
         check_steps(node.op_type, [_parameters(node, operand + 1)[0] for operand in (0, 3)], step, node.result)
         result = (value + other if node.op_type == "QLinearAdd" else value * other) / step + zero
         if np.abs(result - bytes_).max() > _SAME:
-            raise Decline("{} is quantized otherwise than {}", node.result.name, x.name)
+            raise Decline("{} and {} have different quantization parameters", node.result.name, x.name)
         return rw.pass_on(node, x)
 
 
@@ -187,7 +189,7 @@ def _parameters(node: Node, at: int) -> tuple[float, int]:
     scale = node.operand(at).array()
     start = node.array(at + 1, np.zeros(1, np.int64))
     if scale.size != 1 or start.size != 1 or not are_ordinary(scale):
-        raise Decline("{} is no ordinary scale, or not one", node.operand(at).name)
+        raise Decline("{} is not a single scale in the supported range", node.operand(at).name)
     return float(scale.item()), int(start.item())
 
 
@@ -208,10 +210,10 @@ class FuseScaleIntoDequantize(ForRuntime):
             raise Decline
         array = number.array()
         if array.size != 1 or array.dtype != np.float32 or array.ndim > len(value.dims()):
-            raise Decline("{} is not one number", number.name)
+            raise Decline("{} is not a single number", number.name)
         factor = float(array.item())
         if not are_ordinary(factor):
-            raise Decline("{} is not positive, or no ordinary number", number.name)
+            raise Decline("{} is not a positive number in the supported range", number.name)
         step = (x.scale.astype(np.float64) / factor if m.root.op == "Div" else x.scale * factor).astype(np.float32)
         if not are_ordinary(np.abs(step)):
             raise Decline("the scale of {} would be too small or too large", x.value.name)

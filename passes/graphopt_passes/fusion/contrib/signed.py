@@ -47,7 +47,7 @@ class ConvertInt8ToUint8(OnIntegers):
         value = node.operand(0) if reads else node.result
         zero = _zero_point(node)
         if not rw.target.is_x86:
-            raise Decline("other machines have kernels for signed bytes")
+            raise Decline("the target is not x86 and has kernels for int8")
         if zero.size != 1 or node.attr("block_size", 0):
             raise Decline("{} is not quantized per tensor", value.name)
         if not reads:
@@ -60,7 +60,7 @@ def _constant(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outco
     if not users or any(user.op not in _SHARED for user in users):
         raise Decline
     if any(_is_signed(other) for user in users for other in user.operands):
-        raise Decline("what is computed with {} is signed", value.name)
+        raise Decline("another operand of the readers of {} is signed", value.name)
     moved = rw.constant(other_bytes(value.array()), like=value)
     inputs = (moved, node.inputs[1], rw.constant(other_bytes(zero), like=node.input(2)))
     return rw.replace(node, [rw.again(node, *inputs)])
@@ -87,7 +87,7 @@ def _joined(node: Node, rw: Rewriter) -> Outcome:
     paths = [path_of(value) for value in node.operands if not value.is_const]
     makers = [path[-1].made_by("QuantizeLinear") for path in paths]
     if not makers or not all(maker is not None and is_whole(maker) for maker in makers):
-        raise Decline("not all that {} joins is quantized here, as a whole", node.result.name)
+        raise Decline("not all inputs of {} are quantized per tensor in the model", node.result.name)
     if not all(_was_unsigned(path[-1]) for path in paths):
         _check_goes_on(node.result, node)
         for value in {value: None for path in paths for value in path}:
@@ -104,7 +104,7 @@ def _check_goes_on(value: Value, node: Node) -> None:
         if user.graph is not node.graph or not _goes_on(value, user):
             raise Decline("{} is read by {}", value.name, user.op)
     if value.output_count or (value.producer is not None and value.producer.graph is not node.graph):
-        raise Decline("{} is read as it is, or comes from outside", value.name)
+        raise Decline("{} is a graph output, or belongs to another graph", value.name)
 
 
 def _goes_on(value: Value, user: Node) -> bool:
@@ -202,7 +202,7 @@ def _computed(node: Node, value: Value, zero: np.ndarray, rw: Rewriter) -> Outco
         and not _is_of_bytes(_unlimited(node.operand(0)).producer)
         and not any(_is_for_bytes(reader) for reader, _ in pairs)
     ):
-        raise Decline("{} is read as it is", kept[0][0].name)
+        raise Decline("{} has readers that need its signed elements", kept[0][0].name)
     pairs += [_signed(old, new, other_bytes(zero), rw) for old, new in kept]
     return rw.replace_all(pairs, anchor=node)
 
@@ -211,7 +211,7 @@ def _signed(old: Value, new: Value, zero: np.ndarray, rw: Rewriter) -> tuple[Nod
     """The producer of signed bytes that others read, and its replacement."""
     maker = old.producer
     if maker is None or len(maker.outputs) > 1:
-        raise Decline("{} is read as it is", old.name)
+        raise Decline("{} has readers that need its signed elements", old.name)
     return maker, [_in_other_bytes(new, zero, rw)]
 
 

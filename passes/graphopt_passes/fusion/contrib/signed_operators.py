@@ -43,23 +43,23 @@ class _Form:
 def _check_gemm(node: Node) -> None:
     """Decline a product that is scaled, or whose operands do not fit: in a branch it loads, unlike a float `Gemm`."""
     if node.attr("alpha", 1.0) != 1.0:
-        raise Decline("{} is scaled", node.result.name)
+        raise Decline("beta, which scales {}, is not 1", node.result.name)
     rows, weight = node.operand(0), node.operand(3)
     if rows.rank != 2 or weight.rank != 2:
         raise Decline("{} or {} is not known to be a matrix", rows.name, weight.name)
     summed = rows.dims()[1 - int(node.attr("transA", 0))], weight.dims()[int(node.attr("transB", 0))]
     if len({size for size in summed if isinstance(size, int)}) > 1:
-        raise Decline("rows of {} numbers do not fit columns of {}", *summed)
+        raise Decline("rows of {} elements do not match columns of {}", *summed)
 
 
 def _check_windows(node: Node) -> None:
     """Decline an average pool that the kernel for floats interprets differently, or does not support."""
     if node.attr("ceil_mode", 0) and node.attr("count_include_pad", 0):
-        raise Decline("windows of {} count what lies behind the padding", node.result.name)
+        raise Decline("the windows of {} may count elements beyond the padding", node.result.name)
     kernel = node.attr("kernel_shape") or ()
     window = Window.of(node, kernel)
     if window.same and any(step > size for step, size in zip(window.strides, kernel, strict=True)):
-        raise Decline("{} has gaps between windows, and padding that is worked out", node.result.name)
+        raise Decline("{} has gaps between windows, and auto_pad", node.result.name)
 
 
 _WINDOWS = dict.fromkeys(("auto_pad", "kernel_shape", "pads", "strides"))
@@ -98,10 +98,10 @@ class ConvertSignedOperators(OnIntegers):
         if zero is None or zero.dtype != TensorProto.INT8:
             raise Decline
         if not rw.target.is_x86:
-            raise Decline("other machines have kernels for signed bytes")
+            raise Decline("the target is not x86 and has kernels for int8")
         places = _check_floats(node)
         if all(node.operand(at).is_const for at in places):
-            raise Decline("{} is computed of constants alone", node.result.name)
+            raise Decline("{} is computed from constants only", node.result.name)
         if form.axis is None:
             for at in places:
                 _check_quantized(node.operand(at))
@@ -141,7 +141,7 @@ def _check_quantized(value: Value) -> None:
     first = path_of(value)[-1]
     maker = first.made_by("QuantizeLinear")
     if maker is None or not is_whole(maker):
-        raise Decline("{} is not quantized here, as a whole", value.name)
+        raise Decline("{} is not quantized per tensor in the model", value.name)
     _check_goes_on(first)
 
 
@@ -183,14 +183,14 @@ def _parameters(node: Node, at: int, axis: int | None) -> tuple[np.ndarray, np.n
     scale, zero = node.operand(at), node.input(at + 1)
     scales, shape = scale.array(), ()
     if scales.dtype != np.float32 or not are_ordinary(np.abs(scales)):
-        raise Decline("{} is no ordinary scale", scale.name)
+        raise Decline("{} is not float32, or a scale is outside the supported range", scale.name)
     if scales.size != 1:
         if axis is None or scales.ndim != 1 or node.graph.opset() < _AXES_SINCE:
-            raise Decline("{} has several numbers", scale.name)
+            raise Decline("{} is not per tensor, and per-axis scales are not supported there", scale.name)
         shape = scales.shape
     kind = BYTES.get((zero if zero is not None else node.operand(at - 1)).dtype or 0)
     if kind is None:
-        raise Decline("{} is not quantized to bytes", node.operand(at - 1).name)
+        raise Decline("{} is not quantized to 8 bits", node.operand(at - 1).name)
     zeros = node.array(at + 1, np.zeros((), kind))
     if zeros.size not in (1, scales.size):
         raise Decline("the scale and zero point of {} have different shapes", node.operand(at - 1).name)
@@ -206,6 +206,6 @@ def _bias(node: Node, bias: Value, rw: Rewriter) -> Value:
     scale = units.reshape(()) if units.size == 1 else units
     *lead, size = bias.sizes() or (1,)
     if any(each != 1 for each in lead) or (scale.ndim and size != scale.size):
-        raise Decline("{} is no row of a number for each column", bias.name)
+        raise Decline("{} does not have one number per column", bias.name)
     row = bias if bias.rank == 1 else rw.constant(bias.array().reshape(-1), like=bias)
     return rw.op("DequantizeLinear", row, rw.constant(scale), axis=0 if scale.ndim else None)

@@ -28,9 +28,9 @@ class ReplaceContribQuantization(OnIntegers):
         scale, zero = node.operand(1), node.input(2)
         dtype = value.dtype if zero is None else zero.dtype
         if scale.dtype != TensorProto.FLOAT:
-            raise Decline("{} is not known to be of float32", scale.name)
+            raise Decline("{} is not known to be float32", scale.name)
         if opset < _ANY_SINCE and dtype not in _SINCE_TEN:
-            raise Decline("{} is not known to have a type that opset {} quantizes to", value.name, opset)
+            raise Decline("{} is not known to have a quantized type of opset {}", value.name, opset)
         if opset < _AXES_SINCE and scale.shape not in ONE:
-            raise Decline("scales along an axis are of opset {}, and this is {}", _AXES_SINCE, opset)
+            raise Decline("per-axis scales require opset {}, but the model has opset {}", _AXES_SINCE, opset)
         return rw.replace(node, [rw.op(node.op_type, *node.inputs, **node.attrs)])

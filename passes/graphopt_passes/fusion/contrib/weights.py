@@ -59,9 +59,9 @@ def _check(node: Node, left: int | None, weight: Value, *, signed: bool, rw: Rew
     if not target.is_x86:
         raise Decline("the target is not x86, for which the kernels were measured")
     if signed and left is not None and node.operand(left).dtype != TensorProto.UINT8:
-        raise Decline("{} is not known to be unsigned", node.operand(left).name)
+        raise Decline("{} is not known to be uint8", node.operand(left).name)
     if not _sums_exactly(node, left, weight, signed=signed, target=target):
-        raise Decline("the processor adds products with signed bytes in 16 bits, which may overflow")
+        raise Decline("the processor accumulates products with int8 in 16 bits, which may overflow")
 
 
 def _sums_exactly(node: Node, left: int | None, weight: Value, *, signed: bool, target: Target) -> bool:
@@ -82,5 +82,5 @@ def _moved_zero(node: Node, at: int, dtype: type[np.uint8] | type[np.int8], rw: 
         return rw.constant(other_bytes(zero.array()), like=zero)
     shape = node.operand(_SCALES[node.op]).sizes() if node.op in _SCALES else ()
     if len(shape) > 1:
-        raise Decline("zero points of shape {} are not read as scales are", shape)
+        raise Decline("zero points have shape {}, expected rank 0 or 1", shape)
     return rw.constant(other_bytes(np.zeros(shape, dtype)))

@@ -43,10 +43,10 @@ class ConvertWordMatmulToBytes(OnIntegers):
             raise Decline
         check_float(node.result)
         if not x.is_whole or x.value.is_const or (x.value.rank or 0) < 2:
-            raise Decline("{} is not known to be rows that are quantized as a whole", x.value.name)
+            raise Decline("{} is not known to be quantized per tensor and of rank 2 or more", x.value.name)
         array, turned = given.value.array(), int(node.attr("transB", 0))
         if array.ndim != 2 or not array.size:
-            raise Decline("{} is no matrix", given.value.name)
+            raise Decline("{} is not a matrix", given.value.name)
         if not (rw.options.forces(self.name) or is_large(array.shape, turned)):
             raise Decline("{} is small: already fast", given.value.name)
         check_not_tied(given.value, node)
@@ -54,7 +54,7 @@ class ConvertWordMatmulToBytes(OnIntegers):
         signed = with_other_sign(given, rw) if given.dtype == TensorProto.UINT8 else given
         weight = taken(node, halves[0], signed, 1 - turned, rw)
         if weight.dtype != TensorProto.INT8:
-            raise Decline("the processor adds products with {} in 16 bits", given.value.name)
+            raise Decline("the processor accumulates products with {} in 16 bits, which may overflow", given.value.name)
         for half in halves:
             check_range(half, weight, None, (turned,))
         if turned:
