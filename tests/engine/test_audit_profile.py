@@ -241,7 +241,7 @@ def test_the_cache_is_blamed_only_for_what_it_costs(inside: float, warm: float, 
     ("text", "expected"),
     [
         ("(float[1,20,64,64] x) => (float[1,20,64,64] y) { y = Softmax <axis = 1> (x) }", "convert_softmax_to_rows"),
-        ("(float[64,64] x) => (float[64,64] y) { y = Softmax (x) }", "the values of x lie one after the other"),
+        ("(float[64,64] x) => (float[64,64] y) { y = Softmax (x) }", "the normalized elements of x are contiguous"),
         ("(float[64,64] x) => (float[64,64] y) { y = Relu (x) }", ""),
         (
             "(float[1,64,28,28] x) => (float[1,64,28,28] y) <float[1] s = {0.25}> { y = PRelu (x, s) }",

@@ -78,7 +78,7 @@ class ConvertSoftmaxAxis(ForBlocks, OpRule):
         if x.dtype != TensorProto.FLOAT or axis == len(dims) - 1:
             raise Decline
         if all(dim == 1 for dim in dims[axis + 1 :]):
-            raise Decline("the values of {} lie one after the other", x.name)
+            raise Decline("the normalized elements of {} are contiguous: already fast", x.name)
         if all(isinstance(dim, int) for dim in dims) and prod(x.sizes()) < _SMALLEST:
             raise Decline("{} is small: already fast", x.name)
         check_stands_alone(node)

@@ -35,13 +35,13 @@ class ConvertMatmulOfBytes(OpRule):
         if node.attr("accuracy_level", 0) >= _OF_BYTES or x.dtype != TensorProto.FLOAT:
             raise Decline("{} is not multiplied in float32", x.name)
         if node.input(4) is not None:
-            raise Decline("the runtime refuses bytes with an index of groups")
+            raise Decline("the runtime rejects 8-bit weights with g_idx")
         rows, outputs = int(node.attr("K")), int(node.attr("N"))
         check_growth(stored, rw)
         block = int(node.attr("block_size"))
         blocks = -(-rows // block)
         if stored.array().size != outputs * blocks * block:
-            raise Decline("{} is not {} columns of whole blocks", stored.name, outputs)
+            raise Decline("{} does not hold {} columns of whole blocks", stored.name, outputs)
         packed = stored.array().reshape(outputs, blocks, block)
         scales, zeros = (_of_blocks(node, at, packed.shape[:2]) for at in (2, 3))
         floats = ((packed.astype(np.float32) - zeros) * scales).reshape(outputs, -1)[:, :rows]
@@ -53,5 +53,5 @@ def _of_blocks(node: Node, at: int, shape: tuple[int, ...]) -> np.ndarray:
     """Scales or zero points with an axis for the numbers of a block."""
     array = node.array(at, np.full(shape, _MIDDLE))
     if array.size != shape[0] * shape[1]:
-        raise Decline("{} has not one number for each block", node.operand(at).name)
+        raise Decline("{} does not have one number per block", node.operand(at).name)
     return array.astype(np.float32).reshape(*shape, 1)

@@ -107,7 +107,7 @@ class Emitter(Shared):
         stated = plain.dim(1)
         channels = stated if isinstance(stated, int) else sum(wanted or (0,))
         if wanted not in (None, (channels,)) or not channels:
-            raise Decline("{} cannot be reordered to blocks", plain.name)
+            raise Decline("{} cannot be reordered to the blocked layout", plain.name)
         made = Blocked(self._reordered(plain, channels), (channels,), ZERO)
         if found is None:
             self._entered[value] = made

@@ -49,7 +49,7 @@ class ConvertFeedForwardToConv(ForBlocks, OpRule):
         first = list(between.first.values())
         x = first[0].x
         if any(product.x is not x for product in first):
-            raise Decline("the products in front of {} are of different rows", last.x.name)
+            raise Decline("the products before {} do not read the same rows", last.x.name)
         rows = _check(node, [*first, last], rw, force=rw.options.forces(self.name))
         image = rw.op("Transpose", rw.op("Reshape", x, shape=(1, 1, rows, first[0].inputs)), perm=FIRST)
         made = between.over({value: product.over(image, rw) for value, product in between.first.items()}, rw)
@@ -70,7 +70,7 @@ def _check(node: Node, products: list[LayerProduct], rw: Rewriter, *, force: boo
     weights = sum(4 * product.inputs * product.outputs for product in products)
     least, most = _GAINING.get(target.core, _GAINING_ELSEWHERE)
     if target.name != "avx512":
-        raise Decline("nothing is known of the kernels of {}", target.name)
+        raise Decline("the kernels of target {} were not measured", target.name)
     between = 4 * rows * products[-1].inputs
     if between >= _WIDE.get(target.core, inf):
         return rows

@@ -86,9 +86,9 @@ class ConvertGemmToConv(ForBlocks, OpRule):
             raise Decline("{} is small: already fast", weight.name)
         weight.check_one_use()
         if node.op != "MatMul" and (node.attr("transA", 0) or node.attr("alpha", 1.0) != 1):
-            raise Decline("the product is scaled or its row transposed")
+            raise Decline("alpha is not 1, or transA is set")
         if node.op == _FUSED and str(node.attr("activation", "")) not in ("", *ACTIVATIONS):
-            raise Decline("{} is no operator of its own", node.attr("activation", ""))
+            raise Decline("{} is not a separate operator", node.attr("activation", ""))
         if rw.target.block not in BLOCKS:
             raise Decline("the target has no blocked kernels")
         if rw.model.opset(DOMAIN):
@@ -114,7 +114,7 @@ def _bias(node: Node, outputs: int) -> np.ndarray | None:
     array = value.const()
     fits = array is not None and array.dtype == np.float32 and array.ndim and array.size in (1, outputs)
     if array is None or not fits or (array.size == outputs and array.shape[-1] != outputs):
-        raise Decline("what is added, {}, is not a constant row", value.name)
+        raise Decline("the bias {} is not a constant row", value.name)
     return np.array(np.broadcast_to(array.reshape(-1), (outputs,)) * np.float32(node.attr("beta", 1.0)))
 
 

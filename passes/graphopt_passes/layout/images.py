@@ -141,7 +141,7 @@ def _unary(node: Node, rates: Rates) -> LastForm:
     if len(node.outputs) != 1 or not all(value.is_const and is_number(value) for value in parameters):
         raise Decline
     if node.attr("block_size", 0) or (node.op_type == "FastGelu" and parameters):
-        raise Decline("{} reads a parameter along an axis", node.op)
+        raise Decline("{} has a parameter along an axis", node.op)
     return _same(node, (0,))
 
 

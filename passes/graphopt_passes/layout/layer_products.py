@@ -109,7 +109,7 @@ def check_blocked(node: Node, products: list[LayerProduct], rw: Rewriter) -> Non
     if any(
         not channels or channels % _FILLED for product in products for channels in (product.inputs, product.outputs)
     ):
-        raise Decline("the channels do not fill their blocks")
+        raise Decline("the channels do not fill whole blocks")
     if rw.target.block not in BLOCKS or rw.model.opset(DOMAIN) or node.graph.in_function:
         raise Decline("it cannot be blocked here")
     for product in products:

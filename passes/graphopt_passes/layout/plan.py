@@ -197,7 +197,7 @@ def _each_form(graph: Graph, known: Known, *, packed: bool = False) -> Iterator[
                 yield node, reason
             continue
         if packed and node.op == "Concat" and not _is_packed(form, known):
-            yield node, Decline("its readers take less time where its channels lie close together")
+            yield node, Decline("its readers are faster if its channels are contiguous")
             continue
         form.by_plain = form.mixes and not known.lanes(form.operands[0]).bounded
         known.learn(node, form.gives, form.sizes, form.lanes)

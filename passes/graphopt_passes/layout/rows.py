@@ -192,13 +192,13 @@ def _operand(rows: _Rows, value: Value) -> Value:
 
 def _again(rows: _Rows, node: Node) -> Value:
     if is_dilated_beyond_padding(node):
-        raise Decline("the runtime lays out memory for another size of {}", node.result.name)
+        raise Decline("the runtime plans memory for another size of {}, which may fail", node.result.name)
     return rows.rw.again(node, rows.image(node), *node.inputs[1:], **_widened(node))
 
 
 def _normalization(rows: _Rows, node: Node) -> Value:
     if not node.attr("spatial", 1):
-        raise Decline("{} has statistics for each position", node.result.name)
+        raise Decline("{} has spatial=0: every position has its own statistics", node.result.name)
     return _again(rows, node)
 
 

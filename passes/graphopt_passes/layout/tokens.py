@@ -41,7 +41,7 @@ def _compared(tokens: Value, image: Value) -> tuple[int, int, int, int]:
     """The sizes of the image of tokens [N, H*W, C]; 0 for a batch of unknown size, which `Reshape` copies."""
     rows, dims = tokens.dims(), image.dims()
     if len(rows) != 3 or len(dims) != 4:
-        raise Decline("{} and {} are no tokens and their image", tokens.name, image.name)
+        raise Decline("{} and {} are not tokens of rank 3 and an image of rank 4", tokens.name, image.name)
     batch = dims[0]
     if batch == 0 or not agree(batch, rows[0]):
         raise Decline("{} and {} may differ in batch", tokens.name, image.name)
@@ -74,7 +74,7 @@ class EliminateNopReorder(OpRule):
         if block not in BLOCKS or not isinstance(channels, int) or channels % block:
             raise Decline("the {} channels of {} do not fill blocks", channels, x.name)
         if node.op == _REORDERS[1] and node.attr("channels") != channels:
-            raise Decline("{} of the {} channels of {} are meant", node.attr("channels"), channels, x.name)
+            raise Decline("only {} of the {} channels of {} are reordered", node.attr("channels"), channels, x.name)
         if node.attr("channels_last", 0):
             raise Decline("{} has its channels last", x.name)
         return rw.replace(node, [x])

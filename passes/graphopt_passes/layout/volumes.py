@@ -49,9 +49,9 @@ class ConvertConv3dTo2d(ForBlocks, OpRule):
         before, after = window.padding()
         column = kernel[3:] == (1, 1) and not any((*before[1:], *after[1:])) and window.strides[1:] == (1, 1)
         if prod(kernel[2:]) == 1:
-            raise Decline("{} multiplies each pixel alone: as fast in NCHW", node.result.name)
+            raise Decline("{} is a 1x1x1 convolution: as fast in NCHW", node.result.name)
         if window.strides[0] != 1 and not column:
-            raise Decline("{} leaves slices out", node.result.name)
+            raise Decline("{} skips depth slices", node.result.name)
         self._weigh(node, window, column, rw)
         form = _as_rows if column else _as_slices
         return rw.replace(node, [form(node, window, (before, after), rw)])

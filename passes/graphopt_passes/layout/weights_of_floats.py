@@ -66,10 +66,10 @@ class FoldDequantizedWeights(OpRule):
         for value in _read(node.result):
             _check_readers(value)
             if not self.whatever_is_read and any(_is_for_integers(user, value) for user in value.users):
-                raise Decline("{} is multiplied with integers", value.name)
+                raise Decline("{} is multiplied by integers", value.name)
         products = [user for user in node.result.users if user.op in FuseInt4IntoMatmul.ops]
         if any(_fits(taken_by_kernel, product) for product in products):  # floats, 8 times as large, are hardly faster
-            raise Decline("MatMulNBits multiplies with {}", stored.name)
+            raise Decline("MatMulNBits can multiply by {}", stored.name)
         check_growth(stored, rw)
         return rw.replace(node, [rw.constant(_floats(node), like=stored)])
 
@@ -91,7 +91,7 @@ def check_growth(stored: Value, rw: Rewriter) -> None:
     if model not in _limits:
         _limits[model] = _limit(model)
     if tensor is None or 4 * prod(tensor.dims) > min(_limits[model], rw.options.max_folded_bytes):
-        raise Decline("{} as floats, or all bytes that are read as these, would be large", stored.name)
+        raise Decline("{} in float32, or all weights converted like it, would be large", stored.name)
 
 
 def _limit(model: Model) -> int:
@@ -153,11 +153,11 @@ def _floats(node: Node) -> np.ndarray:
     if not small and not size:
         return floats_of(dequantized(node.result))
     if stored.dtype not in _INTEGERS | FLOAT8_TYPES or scale.dtype != TensorProto.FLOAT or not is_in_singles(node):
-        raise Decline("{} has no bytes or less with scales of float32", stored.name)
+        raise Decline("{} is not quantized to 8 bits or fewer with float32 scales", stored.name)
     array, scales = stored.array().astype(np.float32), scale.array()
     zeros = node.array(2, np.zeros(scales.shape)).astype(np.float32)
     if small and zeros.any():
-        raise Decline("zero point {} is not 0, and the kernel takes no other", node.operand(2).name)
+        raise Decline("zero point {} is not 0, as the kernel requires", node.operand(2).name)
     if not are_ordinary(np.abs(scales)):
         raise Decline("a scale of {} is zero, not finite, too small or too large", stored.name)
     if not size and scales.size == 1:

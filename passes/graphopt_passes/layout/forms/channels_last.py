@@ -24,7 +24,7 @@ def transposed(node: Node, known: Known) -> Written:
     x, perm = node.operand(0), node.attr("perm")
     if perm == LAST:
         if len(known.image(node)[1]) != 1:
-            raise Decline("channels of {} lie apart", x.name)
+            raise Decline("the channels of {} are not contiguous", x.name)
 
         def leave(emit: Emitter) -> Built:
             found = emit.blocked(x)

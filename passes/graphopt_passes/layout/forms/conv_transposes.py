@@ -137,7 +137,7 @@ def transposed_convolution(node: Node, known: Known) -> TransposedConvolution:
     inputs, outputs = tensor.dims[:2]
     layout = known.layout(x) or (None if isinstance(x.dim(1), int) else (inputs,))
     if layout is None or sum(layout) != inputs:
-        raise Decline("channels of {} do not fit its weight", x.name)
+        raise Decline("the channels of {} do not match its weight", x.name)
     phases = Phases.of(node, tensor.dims[2:])
     known.assume_image(x, inputs, node)
     source = [size if isinstance(size, int) else None for size in known.sizes(x)[1:]]

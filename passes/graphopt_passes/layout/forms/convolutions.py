@@ -179,14 +179,14 @@ def convolution(node: Node, known: Known) -> Form:
     group = int(node.attr("group", 1))
     layout = known.layout(x) or (None if isinstance(x.dim(1), int) else (per_group * group,))
     if layout is None or sum(layout) != per_group * group or outputs % group:
-        raise Decline("channels of {} do not fit its weight", x.name)
+        raise Decline("the channels of {} do not match its weight", x.name)
     known.assume_image(x, per_group * group, node)
     common: dict[str, Any] = {"node": node, "operands": [x], "sizes": known.sizes(node.result), "group": group}
     depthwise = group > 1 and per_group == 1 and outputs == group
     merge = 1 if depthwise else weights.groups_in_one(group, (per_group, outputs // group), known.block)
     form: Form
     if depthwise and _sums_windows(tensor.array()):
-        raise Decline("each window of {} is summed: as the pool that it was it is not blocked", x.name)
+        raise Decline("the convolution of {} replaces a pool that is not blocked", x.name)
     if depthwise:
         form = Depthwise(**common, gives=[layout], lanes=times_zero(known.lanes(x)), merge=1)
         form.usual = outputs % _FOURS == 0
@@ -195,7 +195,7 @@ def convolution(node: Node, known: Known) -> Form:
         form.plain = per_group * group < known.block
         form.usual = group == 1 and (form.plain or per_group % _FOURS == 0)
     elif len(layout) != 1:
-        raise Decline("groups of {} do not lie in whole blocks", x.name)
+        raise Decline("the groups of {} do not fill whole blocks", x.name)
     else:
         form = Grouped(**common, gives=[(outputs,)], lanes=ZERO, merge=merge)
         form.usual = merge == 1

@@ -80,7 +80,7 @@ def combined(node: Node, known: Known) -> Form:
             return form
     sizes = known.sizes(images[0])
     if any(other != layout for other in layouts) or any(known.sizes(v) != sizes for v in images[1:]):
-        raise Decline("operands of {} are not known to be of one shape", node.result.name)
+        raise Decline("the operands of {} are not known to have the same shape", node.result.name)
     lanes = lanes_behind(node, [known.lanes(v) if v in images else range_of(v) for v in operands])
     return Elementwise(node, images, [layout], sizes, lanes)
 
@@ -129,7 +129,7 @@ def prelu(node: Node, known: Known) -> Form:
     if numbers is None and slope.is_const and is_number(slope):
         numbers = np.full(sum(layout), slope.array().reshape(-1)[0], np.float32)
     if numbers is None:
-        raise Decline("{} is no constant for each channel", slope.name)
+        raise Decline("{} is not constant with one number per channel", slope.name)
     if not np.isfinite(numbers).all():
         raise Decline("{} is not finite", slope.name)
 

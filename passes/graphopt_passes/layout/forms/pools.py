@@ -30,7 +30,7 @@ def pooled(node: Node, known: Known) -> Written:
         raise Decline
     counted = pool.op == "AveragePool" and pool.ceil and pool.counts_padding
     if counted or is_dilated_beyond_padding(node):
-        raise Decline("windows of {} may end behind its padding, where kernels differ", node.result.name)
+        raise Decline("the windows of {} may extend beyond its padding, where kernels differ", node.result.name)
     sizes, made = known.sizes(x), known.sizes(node.result)
     padded = [before + after for before, after in zip(pool.before, pool.after, strict=True)]
     # Kernels differ in how they count the cells of such windows.

@@ -33,7 +33,7 @@ def rounded(node: Node, known: Known) -> Written:
     if not (there.is_whole and back.is_whole):
         raise Decline("{} is not quantized per tensor", x.name)
     if there.dtype in BYTES and not all(map(_multiplies_floats, node.result.users)):
-        raise Decline("{} is for operators that may take bytes", node.result.name)
+        raise Decline("{} has readers that may become 8-bit operators", node.result.name)
     lanes = _lanes(known.lanes(x), there, back)
     form = Written(
         node, [x], [layout], known.sizes(x), lanes, name="quantized", make=partial(_pair, x, quantize, node),

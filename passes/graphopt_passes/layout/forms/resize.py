@@ -38,7 +38,7 @@ def _factors(view: Resize) -> tuple[int, int]:
     """Whole factors of height and width."""
     scales = view.scales
     if view.antialias or len(scales) != 4 or scales[:2] != (1, 1) or any(s < 1 or s != int(s) for s in scales[2:]):
-        raise Decline("factors of {} are not whole", view.x.name)
+        raise Decline("the scales of {} are not integers", view.x.name)
     return int(scales[2]), int(scales[3])
 
 

@@ -22,7 +22,7 @@ def padded(node: Node, known: Known) -> Written:
     if len(pad.before) != 4 or len(pad.after) != 4:
         raise Decline
     if pad.before[1] or pad.after[1]:
-        raise Decline("channels are added to {}", x.name)
+        raise Decline("the channels of {} are padded", x.name)
     filler = pad.number if pad.mode == "constant" else 0.0
     pads, fill = (*pad.before, 0, *pad.after, 0), pad.fill or None
     attrs: dict[str, Any] = {"pads": pads, "constant_value": fill, "mode": node.attrs.get("mode")}
@@ -37,7 +37,7 @@ def cropped(node: Node, known: Known) -> Written:
     x, layout = known.image(node)
     axes = cut_axes(node)
     if any(axis not in _AXES for axis in axes):
-        raise Decline("{} is cut along channels and others at once", x.name)
+        raise Decline("{} is sliced along channels and other axes at once", x.name)
     starts, ends = (node.input(at) or node.attrs[name] for at, name in ((1, "starts"), (2, "ends")))
     attrs: dict[str, Any] = {"starts": starts, "ends": ends, "axes": axes, "steps": node.input(4)}
     return Written(
