@@ -175,9 +175,9 @@ class PassManager:
         for failure in result.failures:
             logger.warning("pass %s failed at %s and was undone: %s", failure.rule, failure.node, failure.error)
         if result.log.unsettled:
-            logger.warning("passes were still changing the model after as many rounds as are allowed")
+            logger.warning("passes were still changing the model after the maximum number of rounds")
         if result.log.full:
-            logger.warning("stopped after %d rewrites, as was asked for: there may be more to do", len(result.events))
+            logger.warning("stopped after %d rewrites, as requested; there may be more to do", len(result.events))
         if result.unread.tensors:
             logger.warning("%s", result.unread)
         if not result.changed:

@@ -219,7 +219,9 @@ def _manager(case: Case, target: str | None = None) -> PassManager:
 def _check_again(case: Case, result: Result) -> None:
     again = _manager(case).run(result.model)
     if again.events:
-        raise GoldenError(f"{case.path}: a second run is not idle, it did\n  " + "\n  ".join(map(str, again.events)))
+        raise GoldenError(
+            f"{case.path}: a second run changed the model again\n  " + "\n  ".join(map(str, again.events))
+        )
 
 
 def _check_numbers(case: Case, before: onnx.ModelProto, result: Result, manager: PassManager) -> None:

@@ -31,7 +31,7 @@ def test_values_come_from_a_file(run: Run, model_file: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("level = ", "is no TOML file"),
+        ("level = ", "is not a TOML file"),
         ("[optimize]\nlevle = 'all'", "optimize has no option 'levle'; did you mean level?"),
         ("[optimize]\nlevel = 3", "unknown level '3'"),
         ("[optimize]\nlevel = true", "level: expected str, found True"),
@@ -94,9 +94,9 @@ def test_commands_of_two_words_have_an_overview(run: Run) -> None:
         (("verify", "a", "b", "--seed", "-1"), "--seed: expected at least 0, found -1"),
         (("optimize", "a", "b", "--external-data", "c", "--external-alignment", "0"), "expected at least 1, found 0"),
         (("audit", "a", "--against", "onnxsimm"), "unknown peer 'onnxsimm' (did you mean onnxsim?)"),
-        (("audit", "a", "--against", "none,onnxsim"), "no peer or some expected, found both: none, onnxsim"),
+        (("audit", "a", "--against", "none,onnxsim"), "expected `none` or peers, found both: none, onnxsim"),
         (("check", "a", "--fail-on", "nodes"), "expected --baseline, or --save first"),
-        (("check", "a", "--save", "b", "--junit", "./b"), "--save and --junit both want ./b"),
+        (("check", "a", "--save", "b", "--junit", "./b"), "--save and --junit both write ./b"),
         (("corpus", "run", "a"), "--store is missing: The file with all records"),
     ],
 )
@@ -193,7 +193,7 @@ def test_several_models_go_into_a_folder(run: Run, model_file: Path, tmp_path: P
     assert sorted(path.name for path in out.iterdir()) == ["other.onnx", "small.onnx"]
     assert run("optimize", model_file, other, out).stdout.startswith(f"{model_file}\n3 -> 2 nodes")
     same = run("optimize", model_file, model_file, out)
-    assert (same.exit_code, "small.onnx: several models need a name of their own" in same.stderr) == (2, True)
+    assert (same.exit_code, "small.onnx: several models need different names" in same.stderr) == (2, True)
 
 
 def test_inspect_says_what_a_model_is(run: Run, model_file: Path) -> None:

@@ -131,8 +131,8 @@ def test_output_that_is_a_folder(run: Run, model_file: Path, tmp_path: Path) -> 
         (("--shape", "x=1,4,1"), ("shape",)),
         (("--dim", "batch"), ("dimension",)),
         (("--dim", "batch=0"), ("dimension",)),
-        (("--dim=batch=1", "--dim=batch=2"), ("'batch' has another size before, 1",)),
-        (("--shape=x=1,4", "--shape=x=2,4"), ("input 'x' has another shape before",)),
+        (("--dim=batch=1", "--dim=batch=2"), ("'batch' was given another size before, 1",)),
+        (("--shape=x=1,4", "--shape=x=2,4"), ("input 'x' was given another shape before",)),
         (("--threads", "one"), ("threads",)),
         (("--threads", "0"), ("threads",)),
         (("--rounds", "0"), ("rounds",)),
@@ -318,7 +318,7 @@ def test_folder_that_cannot_be_made(run: Run) -> None:
 )
 def test_file_in_place_of_a_folder(run: Run, model_file: Path, existing: Path, words: tuple[str, ...]) -> None:
     done = run(*(model_file if word == "MODEL" else word for word in words), existing)
-    assert_one_line(done, 3, f"cannot use {existing}: it is no folder")
+    assert_one_line(done, 3, f"cannot use {existing}: it is not a folder")
     assert existing.read_bytes() == PRECIOUS
 
 

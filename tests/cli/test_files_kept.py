@@ -178,7 +178,7 @@ def test_locations_that_name_no_file(tmp_path: Path, location: str) -> None:
     proto = onnx.load(tmp_path / "m.onnx", load_external_data=False)
     proto.graph.initializer[0].external_data[0].value = location
     (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
-    with pytest.raises(ModelError, match="is no file"):
+    with pytest.raises(ModelError, match="is not a file"):
         Model.load(tmp_path / "m.onnx")
 
 

@@ -31,7 +31,7 @@ def test_only_pages_that_the_index_lists_are_removed(run: Run, tmp_path: Path) -
     index.write_text("# A project")
     done = run("passes", "--write", tmp_path)
     assert done.exit_code == 2
-    assert "is no index of passes" in done.stderr
+    assert "is not an index of passes" in done.stderr
     assert index.read_text() == "# A project"
     gone.write_text("of a pass")
     start = (DOCS / "passes" / "README.md").read_text()

@@ -196,7 +196,7 @@ def test_the_gate_makes_no_store(tmp_path: Path, run: Run) -> None:
     with Store(tmp_path / "empty", write=True):
         pass
     found = run("corpus", "gate", tmp_path / "mistyped", "--against", tmp_path / "empty")
-    assert (found.exit_code, "no store of audits" in found.stderr) == (3, True)
+    assert (found.exit_code, "not a store of audits" in found.stderr) == (3, True)
     assert not list(tmp_path.glob("mistyped*"))
     found = run("corpus", "gate", tmp_path / "empty", "--against", tmp_path / "empty")
     assert (found.exit_code, "no release; found none" in found.stderr) == (2, True)

@@ -363,7 +363,7 @@ def test_a_database_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as theirs:
         theirs.execute("CREATE TABLE precious (text)")
     before = path.read_bytes()
-    with pytest.raises(ModelError, match="no store of audits"):
+    with pytest.raises(ModelError, match="not a store of audits"):
         Store(path, write=True)
     assert path.read_bytes() == before
     assert not path.with_name("theirs.db-wal").exists()

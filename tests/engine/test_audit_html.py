@@ -261,7 +261,7 @@ def test_audit_report_and_notebook() -> None:
     assert text.count("<svg") == 4
     assert "What its output is worth" in text
     assert "base: raw, ORT all" in text
-    assert "results that are right" not in text  # nobody asked the oracle
+    assert "correct results" not in text  # nobody asked the oracle
     fragment = found._repr_html_()
     assert fragment.startswith("<pre")
     assert "graphopt basic" in fragment

@@ -148,7 +148,7 @@ def test_a_device_takes_a_whole_model_and_no_data(tmp_path: Path) -> None:
     write(tmp_path / "m.onnx", "content", 1)
     (tmp_path / "null.onnx").symlink_to("/dev/null")
     Model.load(tmp_path / "m.onnx").save(tmp_path / "null.onnx")
-    with pytest.raises(ModelError, match="beside what is no file"):
+    with pytest.raises(ModelError, match="beside something that is not a file"):
         write(tmp_path / "null.onnx", "named", 1)
     assert len(names(tmp_path)) == 3
     Model.load(tmp_path / "m.onnx").save("/dev/null")

@@ -194,7 +194,7 @@ WAYS = {
     "cwd": ("ok", ""),
     "good": ("ok", ""),
 }
-ONLY_WHOLE = {"beside": "is no file", "thief": "would replace in.onnx"}
+ONLY_WHOLE = {"beside": "is not a file", "thief": "would replace in.onnx"}
 
 
 @pytest.mark.parametrize("way", [*WAYS, *ONLY_WHOLE])

@@ -207,7 +207,7 @@ def test_rules_that_never_rest_are_stopped_with_the_cycle() -> None:
     driver = run(model, Swap())
     assert ops(model.graph) == ["Neg"]
     assert not driver.log.events
-    assert "do not come to an end" in str(driver.log.failures[0].error)
+    assert "do not terminate" in str(driver.log.failures[0].error)
 
 
 def test_several_nodes_can_be_replaced_at_once_where_order_allows() -> None:

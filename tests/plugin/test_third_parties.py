@@ -123,7 +123,7 @@ BROKEN = {
     "places are classes": ("def catalogue(): return {'p': int}", "found {'p': <class 'int'>}"),
     "module of a pass is missing": ("def catalogue(): return {'p': 'nowhere:P'}", "cannot be loaded from nowhere:P"),
     "place without a class": ("def catalogue(): return {'p': 'broken'}", "cannot be loaded from broken"),
-    "no pass": ("class P: pass\ndef catalogue(): return {'p': 'broken:P'}", "broken:P is no pass of that name"),
+    "no pass": ("class P: pass\ndef catalogue(): return {'p': 'broken:P'}", "broken:P is not a pass of that name"),
     "name of another": (PASS.replace('{"p"', '{"eliminate_identity"'), "graphopt has one of that name"),
     "no rewrite": (PASS.replace("def rewrite", "def rewritten"), "broken:P lacks rewrite"),
     "level is text": (PASS.replace("ops =", "level = 'basic'; ops ="), "level is 'basic', expected a Level"),

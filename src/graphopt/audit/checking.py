@@ -296,10 +296,10 @@ def read_baseline(path: str) -> dict[str, Any]:
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from None
     except ValueError as error:
-        raise ModelError(f"{path} is no JSON: {error}") from None
+        raise ModelError(f"{path} is not JSON: {error}") from None
     models = data.get("models") if isinstance(data, dict) and data.get("schema") == SCHEMA else None
     if not isinstance(models, dict) or not all(map(_is_report, models.values())):
-        raise ModelError(f"{path} is no baseline: expected a file that graphopt check --save wrote")
+        raise ModelError(f"{path} is not a baseline: expected a file that graphopt check --save wrote")
     return models
 
 

@@ -298,7 +298,9 @@ class _Run:
         rounds = min((spread.rounds for row in self.audit for spread in row.latency.values()), default=_FEW)
         if rounds < _FEW:
             whole = f"the intervals of {rounds} rounds are their whole range, which is below 99 %"
-            notes.append(whole if rounds > 1 else "one round has no interval, and tells nothing apart")
+            notes.append(
+                whole if rounds > 1 else "one round gives no confidence interval, so that all results are ties"
+            )
         if max(self.conditions.threads) > usable_cores():
             notes.append(f"more threads than the {usable_cores()} cores of this machine")
         if not self._fits():

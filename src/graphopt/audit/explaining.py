@@ -301,7 +301,7 @@ def _tell(explanation: Explanation, name: str) -> Story:
     if story.start is None and not story.events and not story.end and not story.near_misses:
         story = _follow(explanation, name, hand_on=lambda note: True)
     if story.start is None and not story.events and not story.end and not story.near_misses:
-        raise UsageError(f"no node or value {name!r}, neither in the model nor made on the way")
+        raise UsageError(f"no node or value {name!r}, neither in the model nor created by a pass")
     return story
 
 

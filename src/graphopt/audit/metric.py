@@ -83,7 +83,7 @@ def _find(text: str) -> Callable[[Arrays, Arrays], float]:
     except (ImportError, AttributeError) as error:
         raise UsageError(f"metric {text!r} cannot be loaded: {error}") from None
     if not callable(found):
-        raise UsageError(f"metric {text!r} is no function")
+        raise UsageError(f"metric {text!r} is not a function")
     metric: Callable[[Arrays, Arrays], float] = found
     return metric
 

@@ -26,7 +26,7 @@ def render_explanation(found: Explanation) -> Iterator[Any]:
     yield Text(f"{found.nodes[0]} -> {found.nodes[1]} nodes in {counted(len(found.steps), 'rewrite')}", style="bold")
     yield Text(f"passes: {found.pipeline}", style="dim")
     if not (found.steps or found.near_misses or found.failures):
-        yield Text("none of them found anything to do, or came near it")
+        yield Text("no pass fired or nearly fired")
     if found.gains:
         yield _gains(found.gains)
     if found.steps:
@@ -35,10 +35,10 @@ def render_explanation(found: Explanation) -> Iterator[Any]:
         yield from (_step(step) for step in found.steps)
     if found.near_misses:
         yield Text("")
-        yield Text("near misses: where a pass looked closely and declined", style="bold")
+        yield Text("near misses: where a pass matched but declined", style="bold")
         yield from _misses(found.near_misses)
     if found.moot:
-        yield Text(f"({len(found.moot)} more on the way that came to nothing)", style="dim")
+        yield Text(f"({len(found.moot)} more that do not apply to the result)", style="dim")
     for failure in found.failures:
         yield Text(f"pass {failure.rule} failed at {failure.node} and was undone: {failure.error}", style="red")
 
@@ -48,7 +48,7 @@ def render_story(story: Story) -> Iterator[Any]:
     if story.start is not None:
         yield Text(f"{story.name}: {story.start}", style="bold")
     else:
-        yield Text(f"{story.name}: made by a rewrite", style="bold")
+        yield Text(f"{story.name}: created by a rewrite", style="bold")
     if story.events:
         yield from (Text(f"{event.index + 1:>5}  {event}") for event in story.events)
     else:
@@ -56,7 +56,7 @@ def render_story(story: Story) -> Iterator[Any]:
     if story.end:
         yield Text("now: " + ", ".join(map(str, story.end)))
     else:
-        yield Text("now: nothing of it is left")
+        yield Text("now: removed")
     if story.near_misses:
         yield Text("")
         yield Text("why not more", style="bold")

@@ -84,7 +84,7 @@ def run(words: Sequence[str]) -> int:
         # Full disks, missing permissions, vanished files: no bugs.
         what = f"cannot use {error.filename}" if error.filename else "cannot read or write"
         no_folder = isinstance(error, (FileExistsError, NotADirectoryError))
-        _say(f"{what}: {'it is no folder' if no_folder else error.strerror or error}")
+        _say(f"{what}: {'it is not a folder' if no_folder else error.strerror or error}")
         return MODEL
     except MemoryError:
         _say("out of memory")

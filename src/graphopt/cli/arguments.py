@@ -378,7 +378,7 @@ def _settings(path: str) -> Mapping[str, Any]:
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is no TOML file: {error}") from None
+        raise UsageError(f"{path} is not a TOML file: {error}") from None
 
 
 def _parted(stated: Mapping[str, Any], path: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

@@ -36,12 +36,12 @@ def check(
 
     conditions = FailOn.parse(fail_on)
     if conditions.of_the_past and baseline is None and save is None:  # any model would pass
-        raise UsageError(f"--fail-on {fail_on} holds models against a baseline; expected --baseline, or --save first")
+        raise UsageError(f"--fail-on {fail_on} compares models with a baseline; expected --baseline, or --save first")
     files = model_files(models)
     check_place(save, *files, data)  # the new baseline may replace the old one
     check_place(junit, *files, data, baseline)
     if save is not None and junit is not None and destination(Path(save)) == destination(Path(junit)):
-        raise UsageError(f"--save and --junit both want {junit}")
+        raise UsageError(f"--save and --junit both write {junit}")
     past = read_baseline(baseline) if baseline is not None else None
     with progress("checking") as told:
         found = judge(

@@ -134,7 +134,7 @@ def pairs_of(files: list[str], command: str) -> list[tuple[str, str]]:
     names = [Path(source).name for source in sources]
     twice = [name for name in names if names.count(name) > 1]
     if twice or "-" in sources:
-        raise UsageError(f"{twice[0] if twice else '-'}: several models need a name of their own each")
+        raise UsageError(f"{twice[0] if twice else '-'}: several models need different names")
     return [(source, str(Path(target, name))) for source, name in zip(sources, names, strict=True)]
 
 
@@ -166,7 +166,7 @@ def check_output(pairs: list[tuple[str, str]], outside: Outside, data: str | Non
         if target != "-":
             check_place(target, data)
     if target == "-" and as_json:
-        raise UsageError("--json and OUT `-` both want standard output")
+        raise UsageError("--json and OUT `-` both write to standard output")
     if target == "-" and sys.stdout.isatty():
         raise UsageError("`-` writes a model to standard output, which is a terminal")
     if target == "-" and outside.external_data is not None:
@@ -177,7 +177,7 @@ def check_output(pairs: list[tuple[str, str]], outside: Outside, data: str | Non
 
 def say_unwritten(target: str, report: Report) -> None:
     """Say on standard error why a result was not written."""
-    why = "the result differs" if report.status == "mismatch" else "nothing can be said of the result"
+    why = "the result differs" if report.status == "mismatch" else "the result cannot be compared"
     sys.stderr.write(f"graphopt: {target} is not written: {why}\n")
 
 
@@ -200,9 +200,7 @@ def _serialized(view: Model) -> bytes:
     try:
         return view.flush().SerializeToString()
     except (EncodeError, ValueError):
-        raise ModelError(
-            "the result is above 2 GiB, more than standard output can carry: expected a file OUT"
-        ) from None
+        raise ModelError("the result is above 2 GiB, more than standard output takes: expected a file OUT") from None
 
 
 def _report(result: Result, name: str | None, *, events: bool, stderr: bool) -> None:

@@ -205,5 +205,5 @@ def peers(names: Sequence[str] | None) -> list[str] | None:
         return None
     found = [part for name in names for part in name.split(",") if part]
     if "none" in found and len(found) > 1:
-        raise UsageError(f"no peer or some expected, found both: {', '.join(found)}")
+        raise UsageError(f"expected `none` or peers, found both: {', '.join(found)}")
     return [] if found == ["none"] else found

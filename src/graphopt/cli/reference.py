@@ -168,7 +168,7 @@ def written_before(folder: Path) -> list[Path]:
         return []
     text = index.read_text(encoding="utf-8", errors="replace")
     if not text.startswith(_HEAD):
-        raise UsageError(f"{index} is no index of passes; expected a folder of its own for the pages")
+        raise UsageError(f"{index} is not an index of passes; expected a folder of its own for the pages")
     return [folder / f"{name}.md" for name in re.findall(r"^\| \[(\w+)\]\(\1\.md\)", text, re.MULTILINE)]
 
 

@@ -23,7 +23,7 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
         if not equals or not name:
             raise UsageError(f"shape {text!r}: expected something like input=1,3,224,224")
         if found.setdefault(name, shape) != shape:
-            raise UsageError(f"shape {text!r}: input {name!r} has another shape before")
+            raise UsageError(f"shape {text!r}: input {name!r} was given another shape before")
     return found
 
 
@@ -54,5 +54,5 @@ def parse_dims(texts: Sequence[str]) -> dict[str, int]:
         if not equals or not name or not size.isdecimal() or int(size) < 1:
             raise UsageError(f"dimension {text!r}: expected something like batch=1")
         if found.setdefault(name, int(size)) != int(size):
-            raise UsageError(f"dimension {text!r}: {name!r} has another size before, {found[name]}")
+            raise UsageError(f"dimension {text!r}: {name!r} was given another size before, {found[name]}")
     return found

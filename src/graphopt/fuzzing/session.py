@@ -159,7 +159,7 @@ class _Session:
             told = json.loads(path.read_text(encoding="utf-8"))
             fired, declined = Counter(told["fired"]), {rule: Counter(found) for rule, found in told["declined"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UsageError(f"{path} is no report of a session: {type(error).__name__}: {error}") from None
+            raise UsageError(f"{path} is not a report of a session: {type(error).__name__}: {error}") from None
         assert self.targets is not None
         self.targets.restore(fired, declined)
 

@@ -190,7 +190,7 @@ def _slice(proto: TensorProto, tensor: Tensor, folders: Folders) -> FileSlice:
         offset = int(info.get("offset", 0))
         length = int(info["length"]) if "length" in info else tensor.nbytes
     except ValueError as error:
-        raise ModelError(f"tensor {proto.name!r}: external data offset or length is no number") from error
+        raise ModelError(f"tensor {proto.name!r}: external data offset or length is not a number") from error
     found = path.stat()
     size = found.st_size
     if offset < 0 or length < 0 or offset + length > size:
@@ -217,7 +217,7 @@ def _file(name: str, location: str, folders: Folders) -> Path:
                 if path.is_file():
                     return path
             except (OSError, ValueError) as error:
-                raise ModelError(f"tensor {name!r}: external data {location[:80]!r} is no file: {error}") from error
+                raise ModelError(f"tensor {name!r}: external data {location[:80]!r} is not a file: {error}") from error
     if not inside:
         raise ModelError(f"tensor {name!r}: external data {location!r} is outside the model's folder")
     raise ModelError(

@@ -109,7 +109,7 @@ def as_path(source: object, expected: str = "a path") -> Path:
     if not name:
         raise UsageError(f"expected {expected}, found an empty text")
     if "\0" in name:
-        raise ModelError(f"{name!r} is no path")
+        raise ModelError(f"{name!r} is not a path")
     if _URL.match(name) and not os.path.lexists(name):
         raise ModelError(f"{name} is a URL, expected a file; download it first")
     return Path(name)

@@ -158,7 +158,7 @@ class _Loader:
         for proto in protos:
             op_type, domain, called, overload = proto.op_type, proto.domain, proto.name, proto.overload
             if type(op_type) is not str or type(domain) is not str or type(called) is not str:
-                raise ModelError(f"operator, domain or name of node {called!r} is no UTF-8")
+                raise ModelError(f"operator, domain or name of node {called!r} is not valid UTF-8")
             op_type, domain = intern(op_type), intern(domain)
             node = Node(op_type, "" if domain == "ai.onnx" else domain, graph, proto)
             if domain:
@@ -225,7 +225,7 @@ class _Loader:
         outer = node.graph
         graph = Graph(self.model, _text(proto.name), proto, outer.opsets, parent=outer, owner=node)
         if _graphs_around(graph) > _MOST_AROUND:
-            raise ModelError(f"graphs are inside of one another more than {_MOST_AROUND} deep, which no file can hold")
+            raise ModelError(f"graphs are nested more than {_MOST_AROUND} deep, deeper than a file can hold")
         if not node.subgraphs:
             node.subgraphs = {}
             outer.owners[node] = None
@@ -320,7 +320,7 @@ def _text(name: str) -> str:
         ModelError: it is not UTF-8.
     """
     if type(name) is not str:
-        raise ModelError(f"name {name!r} is no UTF-8")
+        raise ModelError(f"name {name!r} is not valid UTF-8")
     return name
 
 

@@ -52,9 +52,11 @@ def write(model: Model, path: Path, external: ExternalData | None) -> None:
         if external is None:
             _write_inline(model, target)
         elif special:
-            raise ModelError(f"cannot write {path}: weights cannot be beside what is no file")
+            raise ModelError(f"cannot write {path}: weights cannot be stored beside something that is not a file")
         elif target.parent != path.absolute().parent.resolve():
-            raise ModelError(f"cannot write {path}: it leads to {target}, and weights cannot be beside both; name that")
+            raise ModelError(
+                f"cannot write {path}: it links to {target}, and weights cannot be beside both; name the target"
+            )
         else:
             _write_external(model, target, external)
 
@@ -184,7 +186,7 @@ def _place_of(model: Model, target: Path, location: str) -> Path:
     if path.is_dir():
         raise ModelError(f"cannot write external data {path}: it is a folder")
     if is_special(path):
-        raise ModelError(f"cannot write external data {path}: it is no file")
+        raise ModelError(f"cannot write external data {path}: it is not a file")
     place = destination(path)
     if place == target:
         raise ModelError(f"external data cannot go into the model file {target} itself")
@@ -193,7 +195,7 @@ def _place_of(model: Model, target: Path, location: str) -> Path:
     if model.path is not None and (source := model.path.resolve()) != target:
         read = {v.tensor.source.path for v in model.graph.initializers if v.tensor is not None and v.tensor.source}
         if place in read | {source}:
-            raise ModelError(f"external data {path} would replace what {model.path} consists of; choose another name")
+            raise ModelError(f"external data {path} would replace a file of {model.path}; choose another name")
     other = _other_reader(place, target) if place.exists() else None
     if other is not None:
         raise ModelError(f"external data {path} would replace the weights of {other}; choose another name")

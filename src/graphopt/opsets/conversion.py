@@ -87,7 +87,7 @@ class Conversion:
             except FlawedError as found:
                 self.driver.infer()  # so that the original has as many known types as the result had
                 if is_valid(self.model):
-                    raise ConversionError(target, [], f"the result would be no valid model: {found}") from None
+                    raise ConversionError(target, [], f"the result would not be a valid model: {found}") from None
                 self.checked = False  # the original is not valid either
                 self._run_in_some_file(targets)
 

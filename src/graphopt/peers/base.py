@@ -216,7 +216,7 @@ def _refusal(staging: Path, dst: Path) -> tuple[PeerStatus, str] | None:
     for path in staging.iterdir():
         place = dst.parent / path.name
         if not worker.is_file(path):
-            return "failed", f"wrote something that is no file: {path.name[:100]}"
+            return "failed", f"wrote something that is not a file: {path.name[:100]}"
         if place not in (dst, data_file(dst)) and os.path.lexists(place):
             return "failed", f"its data would replace {path.name[:100]}"
         if place.is_dir() and not place.is_symlink():

@@ -140,7 +140,7 @@ class Registry:
         except _ANYTHING as error:
             raise PassError(f"{who} cannot be loaded from {place}: {_said(error)}") from error
         if not (isinstance(loaded, type) and issubclass(loaded, Rule)) or getattr(loaded, "name", "") != name:
-            raise PassError(f"{who}: {place} is no pass of that name")
+            raise PassError(f"{who}: {place} is not a pass of that name")
         missing = sorted(getattr(loaded, "__abstractmethods__", ()))
         if missing:
             raise PassError(f"{who}: {place} lacks {', '.join(missing)}")

@@ -100,7 +100,7 @@ class Plan:
         cards = by_level.get(level, ()) if by_level is not None else ()
         if name != "*" and name not in [card.name for card in cards]:
             where = f"{self.registry.card(name).family}/{name}@{self.registry.card(name).level}"
-            raise UsageError(f"{selection} is no pass; {name} is {where}")
+            raise UsageError(f"{selection} is not a pass; {name} is {where}")
         return [
             self._pass(card.name)
             for card in cards

@@ -264,7 +264,7 @@ class Driver:
             try:
                 fired = each.run(node, rewriter) is not None
                 if fired and len(log.events) == events:
-                    raise PassError("it reported a rewrite and made none")
+                    raise PassError("it reported a rewrite but made none")
             except Decline as declined:
                 fired = False
                 declined.__traceback__ = None  # if a rule kept it, it would hold its own frame
@@ -335,7 +335,7 @@ class Driver:
 
     def _loop(self) -> RewriteLoopError:
         last = "\n".join(f"  {event}" for event in self.log.events[-10:])
-        return RewriteLoopError(f"rewrites do not come to an end; the last ten were\n{last}")
+        return RewriteLoopError(f"rewrites do not terminate; the last ten were\n{last}")
 
     def run_pass(self, graph_pass: GraphPass | Waiting) -> int:
         """Run a graph pass once over the model. Returns the number of rewrites."""

@@ -138,4 +138,4 @@ def sample_inputs(
         raise ModelError(f"{source.label}: {error}") from None
     finally:
         source.close()
-    raise ModelError(f"{source.label}: runs on none of the generated inputs; the last said: {reason}")
+    raise ModelError(f"{source.label}: runs on none of the generated inputs; the last error: {reason}")

@@ -74,7 +74,7 @@ class Store:
         self.path = Path(path)
         self._held = ExitStack()
         if (there or not write) and not self.path.is_file():
-            raise ModelError(f"{path}: no store of audits")
+            raise ModelError(f"{path}: not a store of audits")
         try:
             if write and not try_lock(self.path.with_name(self.path.name + ".lock"), self._held):
                 raise UsageError(f"{path}: another run writes to it")
@@ -85,7 +85,7 @@ class Store:
             self._open(write)
         except sqlite3.Error as error:
             self.close()
-            raise ModelError(f"{path}: no store of audits that can be used: {error}") from error
+            raise ModelError(f"{path}: not a usable store of audits: {error}") from error
         except OSError as error:
             self.close()
             raise ModelError(f"cannot write {path}: {error.strerror or error}") from error

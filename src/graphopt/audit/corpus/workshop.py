@@ -106,7 +106,7 @@ def together(path: Path, settings: CorpusSettings, attempt: Attempt) -> None:
     if message is None:
         close_workshop()
         shop.child.result()  # raises its error
-        raise ChildError("ended unasked")
+        raise ChildError("ended unexpectedly")
     if "error" in message:
         raise ModelError(message["error"])
     attempt.audit = message["audit"]

@@ -126,7 +126,7 @@ def _gain(step: Step) -> str:
         parts.append(f"{size(abs(step.traffic))} of results {_OFTEN[step.traffic > 0]}")
     if event.bytes:
         parts.append(f"{size(abs(event.bytes))} {'more' if event.bytes > 0 else 'less'} of constants")
-    return ", ".join(parts) or "another form of the same"
+    return ", ".join(parts) or "an equivalent form"
 
 
 def _reasons(steps: Sequence[Step]) -> dict[str, str]:

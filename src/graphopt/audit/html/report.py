@@ -113,7 +113,7 @@ def _right(audit: Audit) -> list[dict[str, str]]:
     text = f"{len(made) - len(others)} of {len(made)}"
     wrong = any(not row.ok for row in made)
     remark = f"not {', '.join(others)}" if others else "all of them"
-    return [_card("results that are right", text, remark, "bad" if wrong else "peer")]
+    return [_card("correct results", text, remark, "bad" if wrong else "peer")]
 
 
 def _card(title: str, value: str, remark: str, kind: str = "own") -> dict[str, str]:

@@ -174,7 +174,7 @@
       });
       parts.push(section("rewrites", rows.length ? rows : [make("p", "none")]));
       const there = near.slice(0, 20).map((j) => jump(opposite[side], j));
-      parts.push(section(`${opposite[side]}`, there.length ? [make("p")] : [make("p", "nothing on the other side")]));
+      parts.push(section(`${opposite[side]}`, there.length ? [make("p")] : [make("p", "no counterpart in the other graph")]));
       if (there.length) parts.at(-1).lastChild.append(...spread(there));
     }
     detail.replaceChildren(...parts);
