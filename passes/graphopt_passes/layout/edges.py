@@ -80,7 +80,7 @@ def _weigh(node: Node, across: KernelAxis, alone: int, rw: Rewriter) -> None:
     if group == channels:
         raise Decline("a depthwise convolution computes each position alone")
     if target.name not in MEASURED:
-        raise Decline("nothing is known of the kernels of {}", target.name)
+        raise Decline("the kernels of target {} were not measured", target.name)
     images = batch if isinstance(batch := x.dims()[0], int) else 1
     size = result.size(2), result.size(3)
     cells = node.operand(1).size(2), across.cells
