@@ -11,7 +11,7 @@ PASSES = passes_of(
     ("cancel", "EliminateConsecutiveIdempotentOps"),
     ("softmax", "EliminateNopMonotoneArgmax"),
     ("nop", "EliminateNopPad", "EliminateNopConcat"),
-    ("concat", "EliminateEmptyConcatInputs", "EliminatePartOfConcat"),
+    ("concat", "EliminateEmptyConcatInputs", "EliminatePartOfConcat", "EliminateComputedPartOfConcat"),
     ("nop", "EliminateNopSplit", "EliminateNopExpand"),
     ("copies", "EliminateExpandBeforeBroadcast", "EliminateExpandBeforeMatmul", "MoveElementwiseBeforeExpand"),
     ("nop", "EliminateNopTile"),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from graphopt.operators import Concat, Gather, Selection, Slice, Split
-from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
+from graphopt.operators import Concat, Gather, Selection, Slice, Split, Unsqueeze
+from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
+from graphopt_passes.elementwise import OF_ONE_TYPE, is_constant_number
+from graphopt_passes.fusion.moved import before_moves, moved_again
+
+_BETWEEN = (*OF_ONE_TYPE, "Mul", "Unsqueeze")
 
 
 class EliminateEmptyConcatInputs(OpRule):
@@ -46,6 +50,44 @@ class EliminatePartOfConcat(OpRule):
             return rw.replace(node, _split(Split.of(node), concat))
         part = _gathered(Gather.of(node), concat) if node.op == "Gather" else _sliced(Slice.of(node), concat)
         return rw.replace(node, [part.write(rw)])
+
+
+class EliminateComputedPartOfConcat(OpRule):
+    """Compute only the part of a `Concat` that a `Slice` selects behind elementwise operators and `Unsqueeze`.
+
+    Rotary embeddings take the cosines and sines of angles that are there twice, of which the runtime's operator reads
+    one half. Nothing else may read what is computed between; the `Concat` stays if it has other readers.
+    """
+
+    # No pattern: there may be any number of operators between.
+    ops = ("Slice",)
+    sources = _BETWEEN
+    opsets = "7-"
+    numerics = Numerics.ROUNDING  # kernels may compute the last elements of a row in another way
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        sliced = Slice.of(node)
+        value, moves = before_moves(sliced.x, node, _BETWEEN)
+        if not moves or len(sliced.cuts) != 1:
+            raise Decline
+        concat = Concat.of(value.source("Concat", reader=moves[-1]))
+        ((axis, cut),) = sliced.cuts.items()
+        for move in moves:
+            axis = _axis_before(move, axis)
+        part = _sliced(Slice(value, {axis: cut}), concat)
+        return rw.replace(node, [moved_again(part.write(rw), moves, rw)])
+
+
+def _axis_before(move: Node, axis: int) -> int:
+    """The axis that is `axis` behind an operator."""
+    if move.op == "Unsqueeze":
+        new = Unsqueeze.of(move).axes
+        if axis in new:
+            raise Decline("axis {} of {} is new", axis, move.result.name)
+        return axis - sum(each < axis for each in new)
+    if not all(map(is_constant_number, move.operands[1:])) or len(move.result.dims()) != len(move.operand(0).dims()):
+        raise Decline("{} is not computed with one number for all elements", move.result.name)
+    return axis
 
 
 def _gathered(gather: Gather, concat: Concat) -> Gather:
