@@ -10,7 +10,7 @@ from onnx import TensorProto
 from graphopt.analysis.kernels import Array
 from graphopt.analysis.purity import is_removable
 from graphopt.analysis.shapes.uniform import UniformAnalysis
-from graphopt.ir import Graph, Model, Node
+from graphopt.ir import FLOAT_TYPES, Graph, Model, Node
 from graphopt.rewrite import Decline, GraphPass, Numerics, Rewriter
 from graphopt_passes.elimination.neutral import NEUTRAL
 from graphopt_passes.folding.store import store
@@ -26,13 +26,17 @@ _CHOOSING = frozenset({"And", "Or", "Where", "Xor"})
 _MOST_BYTES = 1 << 12
 """Most bytes of a result that is stored."""
 
+_MOST_IN_ROW = 1 << 14
+"""Most elements of a row that is stored."""
+
 
 class FoldUniformOperands(GraphPass):
     """Simplify operators with uniform operands, whose elements are all equal, even if their size is dynamic.
 
     `And`, `Or`, `Xor`, `Add`, `Sub`, `Mul` and `Div` with their neutral element become the other operand, `Xor` with
     true becomes `Not`, `Where` with a uniform condition the selected operand, a comparison with a uniform result a
-    constant. If another operand has the shape of the result, a uniform tensor becomes a scalar. Uniform values are
+    constant. If another operand has the shape of the result, a uniform tensor becomes a scalar, and rows that `Gather`
+    takes from a constant table at a uniform position become the row, like the token types of BERT. Uniform values are
     followed through `ConstantOfShape`, reshapes, comparisons of ranges and of a value with itself. Broadcasting must
     not enlarge the operand that is kept.
     """
@@ -55,7 +59,7 @@ class FoldUniformOperands(GraphPass):
                 continue
             operands = [known.of(value) for value in node.inputs]
             result = known.of(node.outputs[0]) if node.op in _DECIDED else None
-            if result is None and {*map(id, operands)} == _NOTHING:
+            if result is None and {*map(id, operands)} == _NOTHING and not _rows(node, known):
                 continue
             with rw.attempt(node):
                 _rewrite(node, operands, result, known, rw)
@@ -68,7 +72,7 @@ def _may_have_uniform(graph: Graph) -> bool:
     """Whether an operand may be uniform without being constant; constants are left to other passes."""
     for node in graph.listed():
         op = node.op
-        if op in _FILLED:
+        if op in _FILLED or (op == "Gather" and node.operand(0).is_const and node.operand(1).made_by("Expand")):
             return True
         if op in _BROADCASTS:
             first, *others = node.inputs
@@ -80,7 +84,7 @@ def _may_have_uniform(graph: Graph) -> bool:
 def _rewrite(
     node: Node, operands: list[Array | None], result: Array | None, known: UniformAnalysis, rw: Rewriter
 ) -> None:
-    filled = _filled(node, operands)
+    filled = _filled(node, operands) or _rows(node, known)
     if result is None and not filled:
         _kept(node, operands)  # declines at nearly all nodes, before shapes are analysed
     shape = known.shapes.dims(node.result)
@@ -99,7 +103,7 @@ def _rewrite(
     except Decline:
         if not filled or not any(fit for index, fit in enumerate(fits) if index not in filled):
             raise
-        rw.set_inputs(node, dict(filled), "one number")
+        rw.set_inputs(node, dict(filled), "one number, or row")
 
 
 def _filled(node: Node, operands: list[Array | None]) -> dict[int, Array]:
@@ -108,6 +112,19 @@ def _filled(node: Node, operands: list[Array | None]) -> dict[int, Array]:
         index: operand for index, (value, operand) in enumerate(zip(node.operands, operands, strict=True))
         if operand is not None and value.producer and not value.is_const and value.dtype != TensorProto.STRING
     }  # fmt: skip
+
+
+def _rows(node: Node, known: UniformAnalysis) -> dict[int, Array]:
+    """The operands that hold one row of a constant table at all positions, each with that row."""
+    found = {}
+    for index, value in enumerate(node.operands):
+        gather = value.made_by("Gather")
+        if gather is None or gather.attr("axis", 0) or not gather.operand(0).is_const or value.dtype not in FLOAT_TYPES:
+            continue
+        (length, *sizes), position = gather.operand(0).sizes(), known.of(gather.operand(1))
+        if position is not None and -length <= position < length and math.prod(sizes) <= _MOST_IN_ROW:
+            found[index] = np.array(gather.operand(0).array()[int(position)])
+    return found
 
 
 def _kept(node: Node, operands: list[Array | None]) -> tuple[int, bool]:

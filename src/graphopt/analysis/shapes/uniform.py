@@ -19,7 +19,8 @@ _MOST_ELEMENTS = 1 << 18
 _DEEPEST = 64
 
 _MOVES = frozenset({
-    "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze",
+    "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Reshape", "Slice", "Squeeze", "Tile",
+    "Transpose", "Unsqueeze",
 })  # fmt: skip
 """Operators whose results contain only elements of their first input."""
 
