@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
+from graphopt.rewrite import Decline, Dim, Node, OpRule, Outcome, Rewriter, Value
 
 _ARITHMETIC = {"Add": np.add, "Div": np.divide, "Mul": np.multiply, "Sub": np.subtract}
 
@@ -16,8 +16,8 @@ _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
 class FuseArithmeticIntoGather(OpRule):
     """Fold arithmetic with a constant on the result of a `Gather` into its constant table.
 
-    Embeddings are scaled by the square root of their size like this. The constant is one number, or varies only along
-    the axes after the gathered one. Nothing else may read the table.
+    Embeddings are scaled by the square root of their size like this, and BERT adds the row of a token type to each. The
+    constant is one number, or varies only along the axes after the gathered one. Nothing else may read the table.
     """
 
     # No pattern: the constant may stand on either side of four operators.
@@ -33,7 +33,7 @@ class FuseArithmeticIntoGather(OpRule):
             raise Decline
         table.check_one_use()
         if table.dtype not in _FLOATS:
-            raise Decline("{} is not float32 or float64", table.name)
+            raise Decline("{} does not hold floats of 32 or 64 bits", table.name)
         behind = table.sizes()[table.axis(gather.attr("axis", 0)) + 1 :]
         operands = [table.array(), _of_each_position(other, behind, gather.result)]
         with np.errstate(all="ignore"):
@@ -43,11 +43,19 @@ class FuseArithmeticIntoGather(OpRule):
 
 def _of_each_position(constant: Value, behind: tuple[int, ...], gathered: Value) -> np.ndarray:
     """A constant that is the same at all gathered positions and broadcasts into the axes `behind` them."""
-    sizes = constant.sizes()
-    if len(sizes) > len(gathered.dims()):
+    sizes, dims = constant.sizes(), gathered.dims()
+    if len(sizes) > len(dims):
         raise Decline("{} has more axes than {}", constant.name, gathered.name)
-    while sizes and sizes[0] == 1:
-        sizes = sizes[1:]
-    if len(sizes) > len(behind) or any(a not in (1, b) for a, b in zip(sizes[::-1], behind[::-1], strict=False)):
-        raise Decline("{} of shape {} varies along the gathered positions", constant.name, constant.sizes())
-    return constant.array().reshape(sizes)
+    array = constant.array()
+    while array.ndim and _is_repeated(array, dims[-array.ndim]) and (array.ndim > len(behind) or len(array) == 1):
+        array = array[0]
+    fits = all(a in (1, b) for a, b in zip(array.shape[::-1], behind[::-1], strict=False))
+    if array.ndim > len(behind) or not fits:
+        raise Decline("{} of shape {} varies along the gathered positions", constant.name, sizes)
+    return array
+
+
+def _is_repeated(array: np.ndarray, size: Dim) -> bool:
+    """Whether an array repeats its first element along its first axis, and does not broadcast a value of `size`."""
+    first = array[:1].tobytes()
+    return len(array) == 1 or (0 < len(array) == size and all(each.tobytes() == first for each in array))
