@@ -33,7 +33,7 @@ class FuseArithmeticIntoGather(OpRule):
             raise Decline
         table.check_one_use()
         if table.dtype not in _FLOATS:
-            raise Decline("{} does not hold floats of 32 or 64 bits", table.name)
+            raise Decline("{} is not float32 or float64", table.name)
         behind = table.sizes()[table.axis(gather.attr("axis", 0)) + 1 :]
         operands = [table.array(), _of_each_position(other, behind, gather.result)]
         with np.errstate(all="ignore"):

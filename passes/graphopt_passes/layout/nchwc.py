@@ -89,7 +89,7 @@ def emit(group: Group, emitter: Emitter) -> None:
         emitter.state_type(value, layout, group.form.sizes)
     made = [Blocked(value, layout, group.lanes) for value, layout in results]
     blocked = dict(zip(node.results, made, strict=False))
-    if group.inside and not emitter.rw.log.told:
+    if group.inside and not emitter.rw.log.limited:
         emitter.add(node, blocked, str(group))
     else:
         emitter.replace(node, blocked, [emitter.leave(value, layout) for value, layout in results], str(group))

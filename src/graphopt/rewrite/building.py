@@ -40,6 +40,8 @@ class Building:
         self._shown = LogView(log)
         self._journal = Journal(model)
         self._touched: list[Node] = []
+        self._stated: set[NodeNote] = set()
+        """Nodes that an event states as replaced before they are removed."""
         self._writers = Writers(model)
         self.stale_types = False
         self._rule = ""
@@ -105,6 +107,7 @@ class Building:
         """Build into `graph` from now on."""
         self._graph = graph
         self._origin = None
+        self._stated.clear()
         if rule is not None:
             self._rule = rule
         self._drop_pending()

@@ -215,9 +215,9 @@ class LogView:
         return self._log.full
 
     @property
-    def told(self) -> bool:
-        """Whether events are explained or limited in number, so that each must state a change that is whole."""
-        return self._log.listen or self._log.limit is not None
+    def limited(self) -> bool:
+        """Whether there is a limit, so that the model must be whole after every event."""
+        return self._log.limit is not None
 
     def show(self, rule: str, rows: Iterable[tuple[str, ...]]) -> None:
         """Add findings of a pass; they are kept if reasons are collected.

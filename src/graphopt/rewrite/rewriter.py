@@ -104,9 +104,9 @@ class Rewriter(Building):
         return FIRED
 
     def add(self, values: Sequence[Value], before: Node, detail: str = "") -> Fired:
-        """Insert the pending nodes that compute some values before a node, for readers that will follow.
+        """Insert the pending nodes that compute some values before a node, whose readers will follow.
 
-        A pass that ends while nothing reads them leaves unused nodes behind.
+        The event states that they replace the node. A pass that ends while nothing reads them leaves unused nodes.
 
         Raises:
             Decline: that would not be legal; nothing changed.
@@ -116,7 +116,8 @@ class Rewriter(Building):
         size = self._admit({}, fresh, before)
         self._look_again(fresh)
         self._drop_pending()
-        self._emit([], [NodeNote.of(node) for node in fresh], size, detail)
+        self._emit([note := NodeNote.of(before)], [NodeNote.of(node) for node in fresh], size, detail)
+        self._stated.add(note)
         return FIRED
 
     def _check(
@@ -489,10 +490,8 @@ class Rewriter(Building):
         if changed:
             self._touched.extend(changed)
             notes = tuple([NodeNote.of(node) for node in changed])
-        events = self._log.events
-        events.append(
-            Event(len(events), self._rule, self.graph.name, tuple(removed), tuple(added), notes, size, detail)
-        )
+        events, gone = self._log.events, tuple([note for note in removed if note not in self._stated])
+        events.append(Event(len(events), self._rule, self.graph.name, gone, tuple(added), notes, size, detail))
 
 
 def _settles(old: Value | None, new: Value) -> bool:

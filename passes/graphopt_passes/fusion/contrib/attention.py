@@ -172,12 +172,13 @@ def _check_pays(m: Match, batch: Dim, rows: Dim) -> None:
 
 def _check_unused(parts: Sequence[Sequence[Node]], readers: Sequence[Node]) -> None:
     """Decline if something besides the attention reads a step of its projections, or a loop would repeat them."""
-    nodes = {node for part in parts for node in part}
+    nodes = dict.fromkeys(node for part in parts for node in part)
+    within = {*nodes, *readers}
     for node in nodes:
         if node.graph is not readers[0].graph:
             raise Decline("{} is computed in an outer graph", node.result.name)
         for result in node.results:
-            if result.output_count or not nodes.union(readers).issuperset(result.users):
+            if result.output_count or not within.issuperset(result.users):
                 raise Decline("{} has other readers", result.name)
 
 
