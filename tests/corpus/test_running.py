@@ -323,7 +323,7 @@ def test_one_writer(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("not a store, and long enough for a header of a database that would be one")
     with pytest.raises(ModelError, match="not a database"):
         Store(tmp_path / "text", write=True)
-    with pytest.raises(ModelError, match="no store"):
+    with pytest.raises(ModelError, match="not a store"):
         Store(tmp_path / "missing")
     with sqlite3.connect(store) as raw:
         raw.execute("UPDATE meta SET value = '99' WHERE key = 'schema'")

@@ -49,6 +49,6 @@ def test_what_no_newer_opset_has_is_written_out(node: str) -> None:
 )
 def test_what_only_has_such_a_name_stays_below_opset_10(node: str) -> None:
     assert convert(model_of(node), opset=9).opset_import[0].version == 9
-    with pytest.raises(ConversionError, match="it is not the .* gone from opset 10 on") as found:
+    with pytest.raises(ConversionError, match="it is not the .* removed in opset 10") as found:
         convert(model_of(node), opset=10)
     assert found.value.__cause__ is None

@@ -267,7 +267,7 @@ def test_counts_go_on_from_earlier_reports(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"fired": {}, "declined": {"eliminate_nop_pad": 3}}'])
 def test_what_is_no_report_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "report.json").write_text(text)
-    with pytest.raises(UsageError, match=r"report\.json is no report of a session"):
+    with pytest.raises(UsageError, match=r"report\.json is not a report of a session"):
         graphopt.fuzz(models=1, until=4, after=[tmp_path / "report.json"])
     with pytest.raises(UsageError, match="`until`, which is not given"):
         graphopt.fuzz(models=1, after=[tmp_path / "report.json"])

@@ -74,7 +74,7 @@ def test_small_models_stay_small(name: str, grown: tuple[Path, dict[str, dict[st
 def test_what_is_left_alone_has_a_reason(name: str, grown: tuple[Path, dict[str, dict[str, Any]]]) -> None:
     entry = grown[1][file_name(name)]
     assert entry["after"] == entry["before"]
-    assert any("bytes" in reason or "rounds" in reason for reason in entry["reasons"])
+    assert any("bytes" in reason or "iterations" in reason for reason in entry["reasons"])
 
 
 @pytest.fixture(scope="module")

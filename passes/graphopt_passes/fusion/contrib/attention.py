@@ -105,7 +105,7 @@ class _Columns:
             return found._taken(gather.axis, gather.from_front())
         if node.op == "Split":
             _, axis, positions = Split.part(node, value.index)
-            return found._taken(axis, np.array(positions))
+            return found._taken(axis, np.array(positions, np.int64))
         gone = Squeeze.of(node).axes if node.op == "Squeeze" else None
         return found._reshaped(node.operand(0).dims(), value.dims(), gone)
 

@@ -96,7 +96,7 @@ class Store:
     def _open(self, write: bool) -> None:
         tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master")}
         if "campaigns" not in tables and (tables or not write):  # a database of another program must not be changed
-            raise ModelError(f"{self.path}: no store of audits")
+            raise ModelError(f"{self.path}: not a store of audits")
         if write:
             # Each commit reaches the system at once, so that a kill loses nothing; a power failure may lose seconds.
             self._db.execute("PRAGMA journal_mode=WAL")
@@ -108,7 +108,7 @@ class Store:
                 )
         found = self._db.execute("SELECT value FROM meta WHERE key='schema'").fetchone()
         if found is None:
-            raise ModelError(f"{self.path}: no store of audits")
+            raise ModelError(f"{self.path}: not a store of audits")
         if int(found[0]) != SCHEMA:
             raise ModelError(f"{self.path}: a store of schema {found[0]}, expected {SCHEMA}")
 
