@@ -221,16 +221,12 @@ EXTREMES: dict[Numerics, tuple[float, ...]] = {
     Numerics.FAST: (0.0, -0.0, 1e-40, -1e-38),
     **dict.fromkeys((Numerics.EXACT, Numerics.ROUNDING), (0.0, -0.0, 1e-40, -1e-38, math.inf, -math.inf, math.nan)),
 }
-"""Extremes added to the random inputs with which forms are tested; `fast` only promises finite ones."""
-
-
-_ONLY_FINITE = frozenset({"convert_masked_softmax_to_bounded"})
-"""Rules whose result may have infinities in other places (docs/adr/0015-negligible-weights.md)."""
+"""Extremes added to the random inputs with which forms are tested; `fast`, and `finite` rules, promise finite ones."""
 
 
 def extremes(rule: type[Rule]) -> tuple[float, ...]:
     """The extremes for one rule."""
-    return EXTREMES[Numerics.FAST if rule.name in _ONLY_FINITE else rule.numerics]
+    return EXTREMES[Numerics.FAST if rule.finite else rule.numerics]
 
 
 BATCHES = (0, 1, 2, 3)

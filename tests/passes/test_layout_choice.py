@@ -142,3 +142,16 @@ def test_an_activation_counts_the_same_once_it_is_fused() -> None:
     chosen = [_in_blocks(before, error) for error in errors]
     assert set(chosen) == {False, True}
     assert chosen == [_in_blocks(after, error) for error in errors]
+
+
+@pytest.mark.parametrize(("factor", "op"), [(2, "Upsample"), (8, "MatMul")])
+def test_only_large_linear_resizes_stay_plain_for_products(factor: int, op: str) -> None:
+    """What replaces an operator in NCHW after the layout counts for the layout's choice."""
+    side = 28 * factor
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 9, opset_import: ["" : 17]> g (float[1,64,28,28] x) => (float[1,64,{side},{side}] y)
+        <float[64,64,1,1] w = {{{", ".join(["0.1"] * 4096)}}}, float[4] s = {{1, 1, {factor}, {factor}}}>
+        {{ c = Conv (x, w) r = Relu (c) y = Resize <mode = "linear"> (r, , s) }}
+    """)
+    made = PassManager("all", target="avx512-zen5", strict=True).run(model).model
+    assert {"Upsample", "MatMul", "Resize"} & {node.op_type for node in made.graph.node} == {op}

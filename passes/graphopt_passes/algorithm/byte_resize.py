@@ -107,8 +107,9 @@ class ConvertByteResizeToProducts(_LinearOfBytes):
         if 0 in sizes or x.sizes()[:2] != sizes[:2]:
             raise Decline("{} is empty", node.result.name)
         (height, width), (rows, columns) = x.sizes()[2:], sizes[2:]
-        products = count(sizes[:2]) * (height * width * columns + height * columns * rows)
-        return {"kernel": 4, "product": products, "read": count(sizes)}
+        images = count(sizes[:2])
+        products = images * (height * width * columns + height * columns * rows)
+        return {"kernel": 4, "matrix": images, "product": products, "read": count(sizes)}
 
     def write(self, node: Node, view: Resize, floats: Value, rw: Rewriter) -> Value:
         return by_products(node, view, floats, rw)

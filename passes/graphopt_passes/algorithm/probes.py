@@ -166,6 +166,10 @@ PROBES = (
     Probe("product apart", (16, 4096), "y = MatMul (x, u)", other=(4096,)),
     Probe("product row", (8400, 16), "y = MatMul (x, u)", 8400, (("product apart", 8400 * 16),), other=(16,)),
     Probe("product", (128, 128), "y = MatMul (x, u)", 128 * 128 * 64, other=(128, 64)),
+    Probe(
+        "matrix", (1024, 2, 8), "y = MatMul (u, x)", 1024, (("product", 1024 * 8 * 2 * 8), ("read", 1024 * 8 * 8)),
+        other=(8, 2),
+    ),
     Probe("underflow", (128, 768), "s = Add (x, m) y = Softmax (s)", 64 * 768, _SOFTMAX, _masked(-1000)),
     Probe(
         "denormal product", (128, 768), "s = Add (x, m) p = Softmax (s) y = MatMul (p, u)", 64 * 768 * 64,

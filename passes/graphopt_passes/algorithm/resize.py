@@ -20,24 +20,29 @@ class _Interpolated(Weighed, OpRule):
     opsets = "11-"
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        view = Resize.of(node)
-        x = view.x
-        if x.is_const:
-            raise Decline
-        if view.mode not in ("linear", "cubic"):
-            raise Decline("{} is not linear or cubic", node.result.name)
-        if view.coordinates == "tf_crop_and_resize":
-            raise Decline("{} uses tf_crop_and_resize", node.result.name)
-        if x.dtype != TensorProto.FLOAT or len(x.dims()) != 4 or len(view.scales) != 4 or view.scales[:2] != (1, 1):
-            raise Decline("{} is not a float32 NCHW image of which only H and W are resized", x.name)
-        if max(view.scales) == min(view.scales) == 1:  # channels may be first or last
-            raise Decline("{} keeps its size", x.name)
-        size_of(x)
-        return rw.replace(node, [self.write(node, view, rw)])
+        return rw.replace(node, [self.write(node, _interpolated(node), rw)])
 
     @abstractmethod
     def write(self, node: Node, view: Resize, rw: Rewriter) -> Value:
         """Write the other form; declines where it is not faster."""
+
+
+def _interpolated(node: Node) -> Resize:
+    """Read a linear or cubic `Resize` of the height and width of float32 images; declines for others."""
+    view = Resize.of(node)
+    x = view.x
+    if x.is_const:
+        raise Decline
+    if view.mode not in ("linear", "cubic"):
+        raise Decline("{} is not linear or cubic", node.result.name)
+    if view.coordinates == "tf_crop_and_resize":
+        raise Decline("{} uses tf_crop_and_resize", node.result.name)
+    if x.dtype != TensorProto.FLOAT or len(x.dims()) != 4 or len(view.scales) != 4 or view.scales[:2] != (1, 1):
+        raise Decline("{} is not a float32 NCHW image of which only H and W are resized", x.name)
+    if max(view.scales) == min(view.scales) == 1:  # channels may be first or last
+        raise Decline("{} keeps its size", x.name)
+    size_of(x)
+    return view
 
 
 _GROWING = 1.5
@@ -134,27 +139,41 @@ class ConvertLinearResizeToChannelsLast(_ChannelsLast):
 class ConvertResizeToProducts(_Interpolated):
     """Replace a `Resize` of images with matrix products with column weights and row weights.
 
-    The weights are the operator's results for unit vectors. A NaN or an infinity spreads along its row and column.
+    The weights are the operator's results for unit vectors, and sums of products as exact as those of its kernel. A NaN
+    or an infinity spreads along its row and column.
     """
 
-    numerics = Numerics.FAST
+    numerics = Numerics.ROUNDING
+    finite = True
 
     def write(self, node: Node, view: Resize, rw: Rewriter) -> Value:
-        """Resize columns first: they are contiguous."""
-        height, width = view.x.size(2), view.x.size(3)
-        rows, columns = node.result.size(2), node.result.size(3)
-        if not rows or not columns:
-            raise Decline("{} is empty", node.result.name)
-        _check_sizes_change(view, node.result)
-        if rows != height and not all(isinstance(dim, int) for dim in view.x.dims()[:2]):
-            raise Decline("{} may be an empty batch, which MatMul rejects as its right operand", view.x.name)
-        images = count(view.x.dims()[:2])
-        work = images * (height * width * columns * (columns != width) + height * columns * rows * (rows != height))
-        then = {"kernel": 2, "product": work, "read": count(node.result.dims())}
+        then = _work_of_products(node, view)
         self.weigh(rw, _now(view, node.result), then)
         if view.mode == "linear" and not view.antialias and view.x.size(1) >= _TOGETHER:
             self.weigh_against(rw, _last("resize linear last", view, node.result), then)
         return by_products(node, view, view.x, rw)
+
+
+def work_as_products(node: Node) -> Work:
+    """The work of the products that replace a `Resize` unless the layout takes it; declines where none do."""
+    if not ConvertResizeToProducts.knows_opset(node.graph.opset()):
+        raise Decline
+    return _work_of_products(node, _interpolated(node))
+
+
+def _work_of_products(node: Node, view: Resize) -> Work:
+    """Columns are resized first: they are contiguous."""
+    height, width = view.x.size(2), view.x.size(3)
+    rows, columns = node.result.size(2), node.result.size(3)
+    if not rows or not columns:
+        raise Decline("{} is empty", node.result.name)
+    _check_sizes_change(view, node.result)
+    if rows != height and not all(isinstance(dim, int) for dim in view.x.dims()[:2]):
+        raise Decline("{} may be an empty batch, which MatMul rejects as its right operand", view.x.name)
+    images = count(view.x.dims()[:2])
+    work = images * (height * width * columns * (columns != width) + height * columns * rows * (rows != height))
+    matrices = images * (rows != height)
+    return {"kernel": 2, "matrix": matrices, "product": work, "read": count(node.result.dims())}
 
 
 def by_products(node: Node, view: Resize, x: Value, rw: Rewriter) -> Value:
@@ -216,7 +235,7 @@ class ConvertConstantResizeToProducts(Weighed, OpRule):
         whole = outputs + filtered * count(dims)
         units = height * (rows + filtered * height) + width * (columns + filtered * width)
         work = images * (height * width * columns + height * columns * rows)
-        then = {"kernel": 10, kind: units, "product": work, "read": outputs}
+        then = {"kernel": 10, kind: units, "matrix": images, "product": work, "read": outputs}
         self.weigh(rw, {"kernel": 1, kind: whole}, then)
         x.check_finite()
         made = rw.op("MatMul", x, _unit_weights(node, 3, rw))

@@ -7,11 +7,13 @@ docs/layout.md compares the model with measurements. Dynamic sizes count as nomi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 from graphopt.analysis import Size
 from graphopt.analysis.shapes.dim import Atom
 from graphopt.ir import Value
+from graphopt_passes.algorithm.work import RATES
 from graphopt_passes.layout.known import Known, Sizes
 from graphopt_passes.layout.timing import LayoutRates
 from graphopt_passes.layout.weights import Layout, lanes
@@ -28,12 +30,17 @@ _FEW_CHANNELS = 4
 
 
 class Costs:
-    """Prices of reorders and passes over memory for one block size, at the rates of a machine."""
+    """Prices of reorders and passes over memory for one block size, at the rates of a machine.
 
-    def __init__(self, known: Known, rates: LayoutRates) -> None:
+    Attributes:
+        algorithms: nanoseconds of each kind of work of the algorithms that replace operators in NCHW.
+    """
+
+    def __init__(self, known: Known, rates: LayoutRates, algorithms: Mapping[str, float] = RATES) -> None:
         self.known = known
         self.block = known.block
         self.rates = rates
+        self.algorithms = algorithms
 
     def passes(self, plain: float, blocked: float, times: float) -> Price:
         """Time of `times` passes over `plain` elements in NCHW, and over `blocked` ones in blocks."""

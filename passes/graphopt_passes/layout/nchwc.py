@@ -7,6 +7,7 @@ from typing import ClassVar
 from graphopt.errors import UsageError
 from graphopt.rewrite import Graph, GraphPass, Rewriter, Value
 from graphopt.system.machine import BLOCKS, METADATA_KEY, Target
+from graphopt_passes.algorithm import work
 from graphopt_passes.layout.blocks import DOMAIN, ForBlocks
 from graphopt_passes.layout.emitter import Blocked, Emitter
 from graphopt_passes.layout.form import Group
@@ -21,7 +22,8 @@ class ConvertLayoutNchwc(ForBlocks, GraphPass):
     All nodes of a graph are considered together: each gets a form, NCHW or blocked, such that kernels and reorders
     take the least time by the cost model. Activations and residual sums fuse into the convolutions. The model then runs
     only on machines with the same block size, which its metadata states. Unknown sizes are assumed to be large enough
-    for the windows of pools: at its default level too, the runtime divides by zero where they are not.
+    for the windows of pools: at its default level too, the runtime divides by zero where they are not. In NCHW, a
+    linear `Resize` counts as the matrix products with which `convert_resize_to_products` replaces it later.
 
     `Options(extra={"convert_layout_nchwc": {...}})` takes `"force"`: True blocks all nodes that can be, whatever it
     costs; and `"rates"`: `LayoutRates` instead of the measured or built-in ones. The log of a run that explains has a
@@ -105,4 +107,5 @@ def _setting(rw: Rewriter) -> Setting:
     rates = stated.get("rates")
     if rates is not None and not isinstance(rates, LayoutRates):
         raise UsageError(f"rates are {rates!r}: expected LayoutRates")
-    return Setting(rw.target.block, rw.options.forces(ConvertLayoutNchwc.name), rates or rates_of(rw.target))
+    force = rw.options.forces(ConvertLayoutNchwc.name)
+    return Setting(rw.target.block, force, rates or rates_of(rw.target), work.rates_of(rw.target))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import NamedTuple
 
 from graphopt.errors import Decline
 from graphopt.ir import Graph, Node
 from graphopt.records import dataclass
+from graphopt_passes.algorithm.work import RATES
 from graphopt_passes.layout.choice import choose
 from graphopt_passes.layout.cost import Costs, Price
 from graphopt_passes.layout.form import Form, Group
@@ -68,11 +69,13 @@ class Setting(NamedTuple):
         block: channels per block.
         force: whether to block all nodes that can be, whatever it costs.
         rates: the machine's speed.
+        algorithms: nanoseconds of each kind of work of the algorithms that replace operators in NCHW.
     """
 
     block: int
     force: bool
     rates: LayoutRates
+    algorithms: Mapping[str, float] = RATES
 
 
 def make_plan(graph: Graph, setting: Setting) -> LayoutPlan:
@@ -108,7 +111,7 @@ class _Draft:
         for companion in [form.companion for form in self._forms.values() if form.companion is not None]:
             self._forms.pop(companion, None)  # the form that computes it replaces it at no cost of its own
         mark(self._forms)
-        self._choose(Costs(self._known, setting.rates), force=setting.force)
+        self._choose(Costs(self._known, setting.rates, setting.algorithms), force=setting.force)
 
     def _choose(self, costs: Costs, *, force: bool) -> None:
         for form in self._forms.values():
@@ -159,7 +162,7 @@ def blocks_something(graph: Graph, setting: Setting) -> bool:
     only save it reorders. So the best plan blocks it.
     """
     known = Known(setting.block)
-    costs = Costs(known, setting.rates)
+    costs = Costs(known, setting.rates, setting.algorithms)
     for _, form in _each_form(graph, known):
         if isinstance(form, Form) and form.convolves and not setting.force and _gains_alone(form, costs):
             return True

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+
 from graphopt.errors import Decline
 from graphopt.ir import Node
 from graphopt.operators import Resize
-from graphopt_passes.layout.form import Written, by_element
+from graphopt_passes.algorithm.resize import work_as_products
+from graphopt_passes.algorithm.work import MARGIN, price
+from graphopt_passes.layout.cost import Costs, Price
+from graphopt_passes.layout.form import Form, Written, by_element
 from graphopt_passes.layout.known import Known
 
 _PRICES = {"linear": (1.4e-3, 0.37e-3), "nearest": (0.2e-3, 0.13e-3)}
@@ -29,9 +35,22 @@ def resized(node: Node, known: Known) -> Written:
     scales, how = (1, 1, *factors), {"mode": view.mode, "coordinate_transformation_mode": _coordinates(view, factors)}
     return Written(
         node, [x], [layout], known.sizes(node.result), known.lanes(x).rounded(),
-        name="upsample", cost=by_element(*_PRICES[view.mode]),
+        name="upsample", cost=_cost(view.mode),
         make=lambda emit: emit.on_blocks(x, lambda source: emit.op("Upsample", source, scales=scales, **how)),
     )  # fmt: skip
+
+
+def _cost(mode: str) -> Callable[[Form, Costs], Price]:
+    """The prices of both forms; in NCHW matrix products may be faster, for example when factors are large."""
+    kernels = by_element(*_PRICES[mode])
+
+    def cost(form: Form, costs: Costs) -> Price:
+        plain, blocked = kernels(form, costs)
+        with suppress(Decline):
+            plain = min(plain, price(work_as_products(form.node), costs.algorithms) / MARGIN)
+        return plain, blocked
+
+    return cost
 
 
 def _factors(view: Resize) -> tuple[int, int]:
