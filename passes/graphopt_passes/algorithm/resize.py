@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from contextlib import suppress
 
 import numpy as np
 from onnx import TensorProto
@@ -125,15 +126,27 @@ class ConvertLinearResizeToChannelsLast(_ChannelsLast):
     numerics = Numerics.EXACT
 
     def kind(self, view: Resize, result: Value) -> str:
-        if view.mode != "linear" or view.antialias:
-            raise Decline("{} is cubic or uses antialias", result.name)
-        if view.x.size(1) < _TOGETHER:
-            raise Decline("{} has {} channels, fewer than {}", view.x.name, view.x.size(1), _TOGETHER)
-        if view.scales[2] == 1:
-            raise Decline("{} keeps its height, where infinities would propagate differently", view.x.name)
-        if count(result.dims()) > _MOST_OUTPUTS:
-            raise Decline("{} is too large to stay in the cache between the two operators", result.name)
-        return "resize linear last"
+        return _linear_last(view, result)
+
+
+def _linear_last(view: Resize, result: Value) -> str:
+    """The kind of work of a linear `Resize` with channels last; declines where it is not faster, or not equivalent."""
+    if view.mode != "linear" or view.antialias:
+        raise Decline("{} is cubic or uses antialias", result.name)
+    if view.x.size(1) < _TOGETHER:
+        raise Decline("{} has {} channels, fewer than {}", view.x.name, view.x.size(1), _TOGETHER)
+    if view.scales[2] == 1:
+        raise Decline("{} keeps its height, where infinities would propagate differently", view.x.name)
+    if count(result.dims()) > _MOST_OUTPUTS:
+        raise Decline("{} is too large to stay in the cache between the two operators", result.name)
+    return "resize linear last"
+
+
+def _other_forms(view: Resize, result: Value) -> list[Work]:
+    """The work of the forms that other passes would write."""
+    with suppress(Decline):
+        return [_last(_linear_last(view, result), view, result)]
+    return []
 
 
 class ConvertResizeToProducts(_Interpolated):
@@ -149,8 +162,8 @@ class ConvertResizeToProducts(_Interpolated):
     def write(self, node: Node, view: Resize, rw: Rewriter) -> Value:
         then = _work_of_products(node, view)
         self.weigh(rw, _now(view, node.result), then)
-        if view.mode == "linear" and not view.antialias and view.x.size(1) >= _TOGETHER:
-            self.weigh_against(rw, _last("resize linear last", view, node.result), then)
+        for other in _other_forms(view, node.result):
+            self.weigh_against(rw, other, then)
         return by_products(node, view, view.x, rw)
 
 
