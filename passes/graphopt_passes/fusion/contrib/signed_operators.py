@@ -15,6 +15,8 @@ from graphopt_passes.fusion.contrib.parameters import BYTES, are_ordinary
 from graphopt_passes.fusion.contrib.signed import is_whole
 from graphopt_passes.fusion.contrib.signed_moves import moves, path_of
 
+_MOST_STEPS = 1.0
+"""The most steps of the result that a product of two integers may be worth: sums of larger floats round by steps."""
 _AXES_SINCE = 13
 """The first opset in which a scale may vary along an axis."""
 
@@ -126,11 +128,15 @@ def _check_floats(node: Node) -> dict[int, int | None]:
     axis = None if form.axis is None else form.axis - int(node.attr("transB", 0))
     first, *others = range(2, len(node.inputs), 3) if joins else form.operands
     places = {first: None} | dict.fromkeys(others, axis)
+    worth = 1.0
     for at, along in places.items():
         scales, _ = _parameters(node, at + 1, along)
+        worth *= float(np.abs(scales).max(initial=0.0))
         if along == 1 and scales.ndim and node.operand(at).rank != 2:
             raise Decline("{} is not known to be a matrix", node.operand(at).name)
-    _parameters(node, form.result, None)
+    step = float(_parameters(node, form.result, None)[0])
+    if axis is not None and worth > _MOST_STEPS * abs(step):
+        raise Decline("a product of integers is worth {:.4g} steps of {}", worth / abs(step), node.result.name)
     return places
 
 
