@@ -10,10 +10,12 @@ from graphopt.fuzzing.building import Sample
 from graphopt.fuzzing.grants import (
     counts_floats,
     no_farther,
+    no_farther_than_any,
     overflows_integers,
     overwrites,
     planned_wrongly,
     reads_unwritten,
+    rounds_denormals,
 )
 from graphopt.fuzzing.subjects import Optimized, OwnSubject
 from graphopt.fuzzing.verdicts import Judge, first_difference
@@ -274,3 +276,24 @@ def test_shapes_that_a_result_states_are_its_own() -> None:
     stated = onnx.helper.make_tensor_value_info("r", onnx.TensorProto.FLOAT, [1, 2])
     model.graph.value_info.append(stated)
     assert planned_wrongly(model, {"x": np.ones((2, 2), np.float32)}) is None
+
+
+@pytest.mark.parametrize(("small", "granted"), [("1e-40", True), ("1e-30", False)])
+def test_steps_of_denormal_numbers_may_be_magnified(small: str, granted: bool) -> None:
+    """An element may be as far from the exact one as another of the original is, where denormal numbers are rounded."""
+    text = f"""
+        <ir_version: 9, opset_import: ["" : 17]>
+        g (float[3] x) => (float[3] y) <float s = {{{small}}}, float[3] t = {{1e30, 1e30, 1e30}}> {{
+            d = Mul (x, s)
+            y = Mul (d, t)
+        }}"""
+    model = onnx.parser.parse_model(text)
+    assert rounds_denormals(model, {"x": np.ones(3, np.float32)}) == granted
+
+
+def test_no_element_may_be_farther_than_the_farthest_of_the_original() -> None:
+    exact = np.array([1.0, 2.0, 3.0])
+    old = np.array([1.0, 2.0, 3.25], np.float32)
+    near, far = np.array([1.25, 2.0, 3.0], np.float32), np.array([1.5, 2.0, 3.0], np.float32)
+    assert np.array_equal(no_farther_than_any([old], [near], [exact])[0], exact.astype(np.float32))
+    assert np.array_equal(no_farther_than_any([old], [far], [exact])[0], far)

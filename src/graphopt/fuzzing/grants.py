@@ -44,6 +44,26 @@ def _as_near(old: Array, new: Array, exact: Array) -> Array:
     return np.asarray(same | near)
 
 
+def no_farther_than_any(old: Sequence[Any], new: Sequence[Any], exact: Sequence[Any]) -> list[Any]:
+    """The outputs of a result, replaced by the float64 ones where no farther than the original ever is."""
+    leaves = zip(old, new, exact, strict=False)
+    return [_where(_within_farthest, b, (a, b, c)) for a, b, c in leaves]
+
+
+def _within_farthest(old: Array, new: Array, exact: Array) -> Array:
+    with np.errstate(invalid="ignore"):
+        far, apart = (np.abs(each.astype(np.float64) - exact) for each in (old, new))
+    return np.asarray(_as_near(old, new, exact) | (apart <= far[np.isfinite(far)].max(initial=0.0)))
+
+
+def rounds_denormals(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
+    """Whether an intermediate float is denormal: it is rounded by a fixed step, which later operators may magnify."""
+    names = [name for node in model.graph.node for name in node.output if name]
+    found = values_of(model, feed, list(dict.fromkeys(names))) or {}
+    floats = [each for each in found.values() if isinstance(each, np.ndarray) and each.dtype.kind == "f"]
+    return any(((each != 0) & (np.abs(each) < np.finfo(each.dtype).tiny)).any() for each in floats)
+
+
 def _where(chosen: Callable[[Array, Array, Array], Array], other: Any, leaves: tuple[Any, Any, Any]) -> Any:
     """The float64 output where a condition holds, else another output; only that one unless all are floats."""
     for leaf in leaves:
