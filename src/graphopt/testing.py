@@ -11,8 +11,8 @@ A case is a file `tests/golden/<pass>/<kind>_<what>.onnxtxt`:
     g (float[2] x) => (float[2] y) { y = Relu (x) }
 
 A case in which the pass must decline has `# KEEPS: reason` instead of `# FIRES`, and no second part. If the pass
-declines without a reason, since it does not concern the node, the reason is `no match: ` followed by the condition that
-the case violates, in its author's words. Other head lines: `# TARGET: avx2` sets the target, by default `avx512`, so
+declines without a reason, since it does not concern the node, the reason is `no match: ` followed by what differs from
+the pattern, in its author's words. Other head lines: `# TARGET: avx2` sets the target, by default `avx512`, so
 that costs are the same on every machine; `# SETTINGS: {"force": true}` sets `Options.extra` of the pass, as JSON;
 `# FROM: exporter, model` states the origin of such models; `# NOT RUN: reason` omits the numeric comparison if no
 runtime has the operators. Use `Case.read`, then `run_case`; `bless` writes the pass's current result into the file.

@@ -109,5 +109,5 @@ def test_case_files_name_their_pass(name: str) -> None:
         if path.stem.startswith("keeps"):
             assert "KEEPS" in case.head, f"{path} fires"
         assert case.head.get("KEEPS") != "no match", (
-            f"{path}: add the condition that it violates, `no match: condition`"
+            f"{path}: add what differs from the pattern, `no match: difference`"
         )
