@@ -152,8 +152,8 @@ def _other_forms(view: Resize, result: Value) -> list[Work]:
 class ConvertResizeToProducts(_Interpolated):
     """Replace a `Resize` of images with matrix products with column weights and row weights.
 
-    The weights are the operator's results for unit vectors, and sums of products as exact as those of its kernel. A NaN
-    or an infinity spreads along its row and column.
+    The weights are the operator's results for unit vectors. The sums of products are as exact as those of its kernel. A
+    NaN or an infinity spreads along its row and column.
     """
 
     numerics = Numerics.ROUNDING
@@ -168,14 +168,14 @@ class ConvertResizeToProducts(_Interpolated):
 
 
 def work_as_products(node: Node) -> Work:
-    """The work of the products that replace a `Resize` unless the layout takes it; declines where none do."""
+    """The work of the products that replace a `Resize` if it stays in NCHW; declines where no products do."""
     if not ConvertResizeToProducts.knows_opset(node.graph.opset()):
         raise Decline
     return _work_of_products(node, _interpolated(node))
 
 
 def _work_of_products(node: Node, view: Resize) -> Work:
-    """Columns are resized first: they are contiguous."""
+    """Columns are resized first, since they are contiguous."""
     height, width = view.x.size(2), view.x.size(3)
     rows, columns = node.result.size(2), node.result.size(3)
     if not rows or not columns:

@@ -42,7 +42,7 @@ RATES: dict[str, float] = {
     "product apart": 1.4,  # an element of a matrix that is multiplied by a vector of one axis
     "product row": 69.0,  # each row of that
     "product": 0.01,  # a multiply-add of a product of matrices
-    "matrix": 75.0,  # each matrix of a batch that is multiplied by one and the same
+    "matrix": 75.0,  # each matrix of a batch that is multiplied by the same matrix
     "einsum": 0.68,  # an element of the operands and the result of `Einsum`, besides the product
     "sum apart": 2.2,  # `CumSum` along the last axis
     "depth to space": 1.1,  # `DepthToSpace` in blocks of 2; larger blocks are copied in longer pieces

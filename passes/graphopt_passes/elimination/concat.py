@@ -55,15 +55,15 @@ class EliminatePartOfConcat(OpRule):
 class EliminateComputedPartOfConcat(OpRule):
     """Compute only the part of a `Concat` that a `Slice` selects behind elementwise operators and `Unsqueeze`.
 
-    Rotary embeddings take the cosines and sines of angles that are there twice, of which the runtime's operator reads
-    one half. Nothing else may read what is computed between; the `Concat` stays if it has other readers.
+    Rotary embeddings compute cosines and sines of angles that are concatenated with themselves, and ONNX Runtime's
+    operator reads only one half. The operators between must have no other readers; the `Concat` stays if it has some.
     """
 
     # No pattern: there may be any number of operators between.
     ops = ("Slice",)
     sources = _BETWEEN
     opsets = "7-"
-    numerics = Numerics.ROUNDING  # kernels may compute the last elements of a row in another way
+    numerics = Numerics.ROUNDING  # kernels may compute the last elements of a row differently
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         sliced = Slice.of(node)

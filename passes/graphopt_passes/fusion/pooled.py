@@ -11,15 +11,16 @@ from graphopt.rewrite import Decline, Level, Numerics, PatternRule, Rewriter, Va
 _RISING = {"Elu": 1.0, "HardSigmoid": 0.2, "LeakyRelu": 0.01, "Sigmoid": 0.0, "Tanh": 0.0}
 """Activations that grow with their operand where `alpha` is not negative, and the `alpha` of those that state none.
 
-Not `Relu` and `Clip`, which cost nothing or little in the convolution that they follow.
+`Relu` and `Clip` are left out: they cost little or nothing in the convolution before them.
 """
 
 
 class MoveActivationBehindMaxPool(PatternRule):
-    """Move an activation that grows with its operand behind a `MaxPool` with strides, where fewer elements are left.
+    """Move an increasing activation behind a `MaxPool` with strides, where fewer elements are left.
 
-    As in YOLO's smaller networks, on ONNX Runtime: others compute the activation with the convolution before it. A
-    window of NaN, or of minus infinity, has the lowest number as its maximum, of which the activation is now computed.
+    Small YOLO networks have such activations. The pass is for ONNX Runtime: other runtimes compute the activation with
+    the convolution before it. The maximum of a window of only NaN, or only minus infinity, is the lowest finite number,
+    to which the activation is now applied.
     """
 
     level = Level.EXTENDED

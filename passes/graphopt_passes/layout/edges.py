@@ -16,22 +16,21 @@ MEASURED = ("avx512",)
 """The targets whose kernels were measured."""
 
 WIDTH = 5
-"""The least width of a kernel that gains: what lies beyond the edge is left out, and more of it in narrower ones."""
+"""The least width of a kernel that gains: in narrower ones, a larger share of a window at the edge is skipped."""
 
 _LONGER = 0.5
-"""By which part of its time a position takes longer alone: 0.5 to 1.3 in most measurements."""
+"""How much longer a position takes that is computed alone, as a part of its time: 0.5 to 1.3 in most measurements."""
 
 _LEAST = 0.02
 """The least gain, as a part of the time."""
 
 
 class ConvertConvPadsToPad(ForBlocks, OpRule):
-    """Pad the rows of an image by a `Pad` before a blocked convolution of wide windows.
+    """Pad the rows of an image with a `Pad` before a blocked convolution with wide windows.
 
-    The kernel computes up to six positions of a row together, but each position whose window reaches beyond the left or
-    right edge alone. Convolutions take 0.66 (5x5, 192 to 192 channels at 8x8), 0.73 (7x7, 192 to 192 at 17x17), 0.83
-    (7x7, 64 to 64 at 28x28) and 0.6 (1x127 in 16 groups, 768 to 768, 199 positions) of the time (Zen 5). Infinite
-    weights, which met no padding, give NaN with its zeros.
+    The kernel computes up to six positions of a row together, but positions whose window reaches beyond the left or
+    right edge one by one. Convolutions take 0.59 (1x127 in 16 groups, 768 to 768 channels, 199 positions) to 0.94 (5x5,
+    64 to 64 at 56x56) of the time (Zen 5). An infinite weight times the zeros of the padding is NaN.
 
     `Options(extra={"convert_conv_pads_to_pad": {"force": True}})` pads whatever it costs.
     """
@@ -69,7 +68,7 @@ def _alone(axis: KernelAxis) -> int:
 
 
 def time_to_pad(elements: float, target: Target) -> float:
-    """Microseconds of a `Pad` and what belongs to it."""
+    """Microseconds of a `Pad` and the two `Reshape` around it."""
     return work.price({"kernel": 3, "element": elements}, work.rates_of(target))
 
 

@@ -20,7 +20,7 @@ With more rows products run at the core's peak either way, as long as what is be
 """
 
 _WIDE = {"zen5": 4 << 20}
-"""The least bytes between the products of a block of any size that gains, on measured cores.
+"""The least bytes between the products from which a block of any size gains, on measured cores.
 
 A product writes each result several times, once for each part of the sum, and its bias before.
 """

@@ -30,7 +30,7 @@ _READ = 0.6
 """The time of a blocked kernel to read weights that are in no near cache, relative to the matrix product."""
 
 _FOURS = 4
-"""Other than multiples of this, channels are padded first, and blocked only if that pays beyond the model's error."""
+"""Channels that are not a multiple of this are padded, and blocked only if that gains more than the model's error."""
 
 
 class ConvertConv1dTo2d(ForBlocks, GraphPass):

@@ -19,10 +19,10 @@ from graphopt_passes.fusion.contrib.operands import DOMAIN, ForRuntime
 _HEADS, _TURNED = "bcrc", "bccr"
 """The axes of operands: batches, heads, rows and the columns of a head, or with the last two swapped."""
 _LANES, _UNUSED, _OF_MASKED = 16, 4, 32
-"""Columns computed at once, how many of these may be unused in the last ones of a head, and the fewest columns that pay
-where something is added to the scores."""
+"""Columns computed at once, how many of the last ones of a head may be unused, and the fewest columns for which a mask
+pays."""
 _ROWS = 128
-"""Rows from which several batches pay: the operator projects each head of each batch on its own."""
+"""Rows from which several batches pay: the operator projects each head of each batch separately."""
 
 
 class FuseSelfAttention(ForRuntime):
@@ -30,9 +30,9 @@ class FuseSelfAttention(ForRuntime):
 
     `Q`, `K` and `V` are columns of one product or of several, in any order that `Reshape`, `Transpose`, `Split` and
     `Gather` give them. The operator computes each head where the next step reads it, so that nothing is transposed.
-    With its projections, attention takes 0.69 to 1.00 of the time for heads of up to 16, 28, 32, 44, 48, 64, 80 or more
-    columns of one batch of 16 to 196 rows, a ViT 0.97, a CLIP 0.95; heads of 36 or 40 columns take 0.92 to 1.08, and 64
-    batches of 16 rows 0.89 to 1.10. A symbolic batch is taken to be small.
+    With its projections, attention of one batch of 16 to 196 rows takes 0.69 to 1.00 of the time, a ViT 0.97, a CLIP
+    0.95. Heads of more than 16 columns may leave 4 of their last 16 lanes unused, with a mask none: heads of 36 or 40
+    columns would take 0.92 to 1.08, and 64 batches of 16 rows 0.89 to 1.10. A symbolic batch is taken to be small.
     """
 
     peers = {"onnxruntime": "AttentionFusion", "onnxsim": "fuse_attention"}
@@ -76,8 +76,8 @@ class _Columns:
         source: the product.
         axes: a letter for each axis: `b` for batches, `r` for the rows of each, `m` for both as one, `c` for columns.
         columns: the numbers of the columns, with the axes that are called `c`, in their order.
-        lead: the number of batches, and of rows of each; of no meaning while they are one axis.
-        nodes: the operators that compute it from the rows.
+        lead: the number of batches, and of rows of each; without meaning while they are one axis.
+        nodes: the operators that compute the value from the rows.
     """
 
     source: LayerProduct
@@ -88,7 +88,7 @@ class _Columns:
 
     @classmethod
     def of(cls, value: Value) -> _Columns:
-        """Read how a value is computed; declines if it holds something else than columns of a product."""
+        """Read how a value is computed; declines if it does not consist of columns of a product."""
         node = value.producer
         if node is None or node.op not in ("Gather", "Reshape", "Split", "Squeeze", "Transpose"):
             source, dims = _product(value), value.dims()
@@ -110,7 +110,7 @@ class _Columns:
         return found._reshaped(node.operand(0).dims(), value.dims(), gone)
 
     def _place(self, axis: int) -> int:
-        """The axis of `columns` that an axis of the value is."""
+        """The axis of `columns` for an axis of the value."""
         if self.axes[axis] != "c":
             raise Decline("rows of {} are selected", self.source.nodes[-1].result.name)
         return self.axes[:axis].count("c")

@@ -58,8 +58,7 @@ def may_sum_nothing(sizes: Iterable[Dim | None], result: Value | None) -> bool:
 
 
 _SINCE, _NEVER = {"BranchwiseRMSNorm": (1, 31)}, (1 << 31, 0)
-"""Releases of ONNX Runtime that are known to have an operator's kernel; others are asked, for which they are imported.
-"""
+"""Releases of ONNX Runtime that are known to have an operator's kernel; other releases are imported and asked."""
 
 
 @lru_cache

@@ -178,7 +178,7 @@ def _written(node: Node, at: int, axis: int | None, rw: Rewriter) -> tuple[Value
 
 
 def _constant(numbers: np.ndarray, given: Value | None, rw: Rewriter) -> Value:
-    """The numbers of a constant, in a shape that may be another: the constant itself if it has that shape."""
+    """The numbers of a constant in a given shape: the constant itself if it has that shape."""
     if given and given.array().shape == numbers.shape:
         return given
     return rw.constant(numbers, like=given)

@@ -67,12 +67,12 @@ def choose(region: Region) -> tuple[set[Node], float]:
 
 
 _FEW = 64
-"""Regions of up to this many operators are divided once for all that are alike, as those in the layers of a network."""
+"""Regions of up to this many operators are divided once for all equal ones, as in the layers of a network."""
 
 
 @lru_cache(maxsize=64)
 def _divided(home: tuple[tuple[int, float], ...], tensors: tuple[_Tensor, ...]) -> tuple[frozenset[int], float]:
-    """The operators that had better work on side 1, as things of a cut, and its cost.
+    """The operators for which side 1 is cheaper, as things of a cut, and the cost of the cut.
 
     Args:
         home: for each operator the side that it works on at present, and the cost of changing it.
