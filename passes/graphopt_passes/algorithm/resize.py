@@ -8,10 +8,12 @@ from contextlib import suppress
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.ir import FLOAT_TYPES
 from graphopt.operators.resize import Resize, factors_of, resized
 from graphopt.operators.transpose import FIRST, LAST, Transpose
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, Work, count, size_of
+from graphopt_passes.elementwise import KEEPING
 
 
 class _Interpolated(Weighed, OpRule):
@@ -167,6 +169,26 @@ class ConvertResizeToProducts(_Interpolated):
         return by_products(node, view, view.x, rw)
 
 
+_INTEGERS = frozenset({"Ceil", "DynamicQuantizeLinear", "Floor", "QuantizeLinear", "Round"})
+_BEFORE = KEEPING | {"Add", "Clip", "Div", "Mul", "Sub"}
+"""Operators behind which most numbers halfway between integers, and integers, are still such."""
+
+
+def _check_not_rounded(value: Value) -> None:
+    """Decline if results become integers: of pixels that are integers many lie on, or halfway between, integers."""
+    found = [value]
+    for each in found:
+        for user in each.users:
+            if user.op in _INTEGERS or (user.op == "Cast" and user.attr("to", 0) not in FLOAT_TYPES):
+                raise Decline("{} is rounded to integers, which reveals the last bits", value.name)
+            if user.op in _BEFORE and len(found) < _MOST_FOLLOWED:
+                found.extend(result for result in user.results if result not in found)
+
+
+_MOST_FOLLOWED = 16
+"""Values behind a `Resize` that are followed to an operator that rounds."""
+
+
 def work_as_products(node: Node) -> Work:
     """The work of the products that replace a `Resize` if it stays in NCHW; declines where no products do."""
     if not ConvertResizeToProducts.knows_opset(node.graph.opset()):
@@ -181,6 +203,7 @@ def _work_of_products(node: Node, view: Resize) -> Work:
     if not rows or not columns:
         raise Decline("{} is empty", node.result.name)
     _check_sizes_change(view, node.result)
+    _check_not_rounded(node.result)
     if rows != height and not all(isinstance(dim, int) for dim in view.x.dims()[:2]):
         raise Decline("{} may be an empty batch, which MatMul rejects as its right operand", view.x.name)
     images = count(view.x.dims()[:2])
