@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from benchmarks.skeleton import load_skeleton
 from graphopt.compat import onnxoptimizer, onnxsim, onnxslim
 from graphopt.errors import UsageError
+from graphopt.system.extras import release_of
 from graphopt.verify import compare
 
 MODEL = onnx.parser.parse_model(
@@ -215,3 +218,22 @@ def test_simplify_and_slim_fill_in_inputs_that_are_not_given(tmp_path: Path) -> 
         assert [node.op_type for node in slimmed.graph.node] == ["Add"]
     with pytest.raises(UsageError, match="input shape 'x': expected something like input:1,3,224,224"):
         onnxslim.slim(model, model_check=True, model_check_inputs=["x"])
+
+
+@pytest.mark.parametrize("text", ['__version__ = "1.31.0+custom"\n', None])
+def test_a_release_that_no_file_states_is_none(
+    text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module of that name that a test put there has no file; builds between releases are no release."""
+    if text is None:
+        monkeypatch.setitem(sys.modules, "imaginary", types.ModuleType("imaginary"))
+    else:
+        (tmp_path / "imaginary.py").write_text(text)
+        monkeypatch.syspath_prepend(tmp_path)
+    assert release_of("imaginary") == release_of("absent_altogether") == (0, 0)
+
+
+def test_a_release_is_read_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "imagined.py").write_text('__version__ = "1.31.2"\nraise ImportError\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    assert release_of("imagined") == (1, 31)

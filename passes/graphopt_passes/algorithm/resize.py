@@ -13,7 +13,7 @@ from graphopt.operators.resize import Resize, factors_of, resized
 from graphopt.operators.transpose import FIRST, LAST, Transpose
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.work import Weighed, Work, count, size_of
-from graphopt_passes.elementwise import KEEPING
+from graphopt_passes.elementwise import MOVES
 
 
 class _Interpolated(Weighed, OpRule):
@@ -169,9 +169,14 @@ class ConvertResizeToProducts(_Interpolated):
         return by_products(node, view, view.x, rw)
 
 
-_INTEGERS = frozenset({"Ceil", "DynamicQuantizeLinear", "Floor", "QuantizeLinear", "Round"})
-_BEFORE = KEEPING | {"Add", "Clip", "Div", "Mul", "Sub"}
-"""Operators behind which most numbers halfway between integers, and integers, are still such."""
+_INTEGERS = frozenset(
+    {"Ceil", "DynamicQuantizeLinear", "Floor", "QuantizeLinear", "Round", "com.microsoft::QuantizeLinear"}
+)
+_BEFORE = MOVES | {
+    "Abs", "Add", "AveragePool", "Clip", "Div", "LeakyRelu", "Max", "MaxPool", "Mean", "Min", "Mul", "Neg", "PRelu",
+    "Pad", "Relu", "Resize", "Sub", "Sum", "Where",
+}  # fmt: skip
+"""Operators behind which many numbers halfway between integers, and integers, are still such."""
 
 
 def _check_not_rounded(value: Value) -> None:
@@ -185,7 +190,7 @@ def _check_not_rounded(value: Value) -> None:
                 found.extend(result for result in user.results if result not in found)
 
 
-_MOST_FOLLOWED = 16
+_MOST_FOLLOWED = 64
 """Values behind a `Resize` that are followed to an operator that rounds."""
 
 

@@ -84,7 +84,7 @@ def _may_have_uniform(graph: Graph) -> bool:
 def _rewrite(
     node: Node, operands: list[Array | None], result: Array | None, known: UniformAnalysis, rw: Rewriter
 ) -> None:
-    filled = _filled(node, operands) or _rows(node, known)
+    filled = _rows(node, known) | _filled(node, operands)
     if result is None and not filled:
         _kept(node, operands)  # declines at nearly all nodes, before shapes are analysed
     shape = known.shapes.dims(node.result)

@@ -40,7 +40,9 @@ class ConvertConvPadsToPad(ForBlocks, OpRule):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         x, block = node.operand(0), rw.target.block
-        _, across = KernelAxis.of(node)
+        *above, across = KernelAxis.of(node)
+        if len(above) != 1:
+            raise Decline("{} is not an image", x.name)
         alone = _alone(across)
         if across.cells < WIDTH or not alone:
             raise Decline

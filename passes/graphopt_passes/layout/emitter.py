@@ -74,7 +74,13 @@ class Emitter(Shared):
         for node, blocked in reversed(self._doubled.items()):
             if not node.removed:
                 with self.rw.attempt(node):
-                    self.rw.replace(node, [self.leave(each.value, each.layout) for each in blocked.values()])
+                    self.rw.replace(node, [self._left(value, blocked) for value in node.outputs])
+
+    def _left(self, value: Value | None, blocked: dict[Value, Blocked]) -> Value | None:
+        """A value in NCHW for what still reads it; None if nothing does."""
+        if value is None or not value.uses:
+            return None
+        return self.leave(blocked[value].value, blocked[value].layout)
 
     def _commit(self, blocked: dict[Value, Blocked]) -> None:
         self._blocked |= self._entered | blocked

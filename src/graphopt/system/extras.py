@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -45,9 +46,10 @@ def release_of(package: str) -> tuple[int, int]:
     That file is read and not run: the runtime takes as long to import as several passes, and the standard library's
     reader of metadata hardly less. Versions with a suffix, as builds between two releases have, are no release.
     """
-    spec = importlib.util.find_spec(package)
-    path = Path(spec.origin or "") if spec is not None else Path()
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""  # it may be in an archive
+    text = ""
+    with suppress(ImportError, OSError, ValueError):  # a module in its place, or one in an archive
+        spec = importlib.util.find_spec(package)
+        text = Path(spec.origin or "").read_text(encoding="utf-8", errors="replace") if spec is not None else ""
     found = re.search(r"""^__version__ = ["'](\d+)\.(\d+)\.\d+["']$""", text, re.MULTILINE)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 

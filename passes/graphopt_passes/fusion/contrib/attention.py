@@ -23,6 +23,8 @@ _LANES, _UNUSED, _OF_MASKED = 16, 4, 32
 pays."""
 _ROWS = 128
 """Rows from which several batches pay: the operator projects each head of each batch separately."""
+_HEADS_FROM, _WIDE, _FEW = 2, 640, 64
+"""The fewest heads, among which threads divide the work, and the columns above which only so many rows pay."""
 
 
 class FuseSelfAttention(ForRuntime):
@@ -30,9 +32,11 @@ class FuseSelfAttention(ForRuntime):
 
     `Q`, `K` and `V` are columns of one product or of several, in any order that `Reshape`, `Transpose`, `Split` and
     `Gather` give them. The operator computes each head where the next step reads it, so that nothing is transposed.
-    With its projections, attention of one batch of 16 to 196 rows takes 0.69 to 1.00 of the time, a ViT 0.97, a CLIP
-    0.95. Heads of more than 16 columns may leave 4 of their last 16 lanes unused, with a mask none: heads of 36 or 40
-    columns would take 0.92 to 1.08, and 64 batches of 16 rows 0.89 to 1.10. A symbolic batch is taken to be small.
+    With its projections, attention of one batch of 16 to 1024 rows takes 0.69 to 1.01 of the time on one thread, and
+    0.81 to 1.02 on two, among which it divides heads; a ViT takes 0.96 and 1.01, a CLIP 0.99 and 0.85. Heads of more
+    than 16 columns may leave 4 of their last 16 lanes unused, with a mask none: heads of 36 or 40 columns would take
+    0.92 to 1.08, 64 batches of 16 rows 0.89 to 1.10, and 12 heads of 64 columns 1.04 on two threads. A symbolic batch
+    is taken to be small.
     """
 
     peers = {"onnxruntime": "AttentionFusion", "onnxsim": "fuse_attention"}
@@ -168,6 +172,9 @@ def _check_pays(m: Match, batch: Dim, rows: Dim) -> None:
         raise Decline("heads of {} have {} and {} columns, for which the kernel is slower", m.q.name, *widths)
     if isinstance(batch, int) and batch > 1 and not (isinstance(rows, int) and rows >= _ROWS):
         raise Decline("{} has {} batches of {} rows, for which the kernel is slower", m.q.name, batch, rows)
+    heads = m.q.size(1)
+    if heads < _HEADS_FROM or (heads * max(widths) > _WIDE and not (isinstance(rows, int) and rows <= _FEW)):
+        raise Decline("{} has {} heads of {} rows, for which the kernel is no faster", m.q.name, heads, rows)
 
 
 def _check_unused(parts: Sequence[Sequence[Node]], readers: Sequence[Node]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +17,8 @@ from graphopt_passes.fusion.contrib.signed_moves import moves, path_of
 
 _MOST_STEPS = 1.0
 """The most steps of the result that a product of two integers may be worth: sums of larger floats round by steps."""
+_MOST_TOGETHER = 256
+"""The most operators that are converted together, or not at all."""
 _AXES_SINCE = 13
 """The first opset in which a scale may vary along an axis."""
 
@@ -45,7 +47,7 @@ class _Form:
 def _check_gemm(node: Node) -> None:
     """Decline a product that is scaled, or whose operands do not fit: in a branch it loads, unlike a float `Gemm`."""
     if node.attr("alpha", 1.0) != 1.0:
-        raise Decline("beta, which scales {}, is not 1", node.result.name)
+        raise Decline("alpha, which scales {}, is not 1", node.result.name)
     rows, weight = node.operand(0), node.operand(3)
     if rows.rank != 2 or weight.rank != 2:
         raise Decline("{} or {} is not known to be a matrix", rows.name, weight.name)
@@ -105,9 +107,7 @@ class ConvertSignedOperators(OnIntegers):
         if all(node.operand(at).is_const for at in places):
             raise Decline("{} is computed from constants only", node.result.name)
         if form.axis is None:
-            for at in places:
-                _check_quantized(node.operand(at))
-            _check_goes_on(node.result)
+            _check_all_around(node)
         operands = [_dequantized(node, at, axis, rw) for at, axis in places.items()]
         bias = node.input(form.bias) if form.bias is not None else None
         if bias is not None:
@@ -126,7 +126,7 @@ def _check_floats(node: Node) -> dict[int, int | None]:
     form.check(node)
     joins = node.op == f"{DOMAIN}::QLinearConcat"
     axis = None if form.axis is None else form.axis - int(node.attr("transB", 0))
-    first, *others = range(2, len(node.inputs), 3) if joins else form.operands
+    first, *others = range(2, max(len(node.inputs), 3), 3) if joins else form.operands
     places = {first: None} | dict.fromkeys(others, axis)
     worth = 1.0
     for at, along in places.items():
@@ -134,33 +134,52 @@ def _check_floats(node: Node) -> dict[int, int | None]:
         worth *= float(np.abs(scales).max(initial=0.0))
         if along == 1 and scales.ndim and node.operand(at).rank != 2:
             raise Decline("{} is not known to be a matrix", node.operand(at).name)
+    if (bias := node.input(form.bias) if form.bias is not None else None) is not None:
+        _units(node, bias)
     step = float(_parameters(node, form.result, None)[0])
     if axis is not None and worth > _MOST_STEPS * abs(step):
         raise Decline("a product of integers is worth {:.4g} steps of {}", worth / abs(step), node.result.name)
     return places
 
 
-def _check_quantized(value: Value) -> None:
-    """Decline unless signed bytes are constant or quantized here, so that they become unsigned."""
-    if value.is_const:
-        return
-    first = path_of(value)[-1]
-    maker = first.made_by("QuantizeLinear")
-    if maker is None or not is_whole(maker):
+def _check_all_around(node: Node) -> None:
+    """Decline unless all signed bytes become unsigned that this operator, and others that are converted for it, use.
+
+    Products are converted whatever computes or reads their bytes, so nothing behind them is asked.
+    """
+    together = [node]
+    for each in together:
+        places, product = _check_floats(each), _FORMS[each.op].axis is not None
+        if product:
+            continue
+        firsts = [path_of(each.operand(at))[-1] for at in places if not each.operand(at).is_const]
+        others = [maker for first in firsts if (maker := _maker_of(first)) is not None]
+        others += [reader for value in (*firsts, each.result) for reader in _readers_of(value)]
+        together += [other for other in dict.fromkeys(others) if other not in together]
+        if len(together) > _MOST_TOGETHER:
+            raise Decline("more than {} operators would be converted together", _MOST_TOGETHER)
+
+
+def _maker_of(value: Value) -> Node | None:
+    """The operator of this table that computes signed bytes; None if they are quantized here."""
+    maker = value.producer
+    if maker is not None and maker.op in _FORMS:
+        return maker
+    if maker is None or maker.op != "QuantizeLinear" or not is_whole(maker):
         raise Decline("{} is not quantized per tensor in the model", value.name)
-    _check_goes_on(first)
+    return None
 
 
-def _check_goes_on(value: Value) -> None:
-    """Decline unless all readers of signed bytes are converted with them."""
+def _readers_of(value: Value) -> Iterator[Node]:
+    """The operators of this table that read signed bytes, moved or not; declines if others than these do."""
     if value.output_count:
         raise Decline("{} is a graph output", value.name)
     for user in value.users:
         if user.op == "Concat" or moves(value, user):
             for result in user.results:
-                _check_goes_on(result)
+                yield from _readers_of(result)
         elif user.op in _FORMS:
-            _check_floats(user)
+            yield user
         elif user.op != "DequantizeLinear" or not is_whole(user):
             raise Decline("{} is read by {}", value.name, user.op)
 
@@ -206,6 +225,13 @@ def _parameters(node: Node, at: int, axis: int | None) -> tuple[np.ndarray, np.n
 
 def _bias(node: Node, bias: Value, rw: Rewriter) -> Value:
     """The floats that a bias stands for, a row in units of the products."""
+    scale = _units(node, bias)
+    row = bias if bias.rank == 1 else rw.constant(bias.array().reshape(-1), like=bias)
+    return rw.op("DequantizeLinear", row, rw.constant(scale), axis=0 if scale.ndim else None)
+
+
+def _units(node: Node, bias: Value) -> np.ndarray:
+    """The units of the products in which a bias counts; declines if it is not a constant row."""
     if not bias.is_const:
         raise Decline("{} is not constant", bias.name)
     units = np.asarray(node.operand(1).array().reshape(()) * node.operand(4).array(), np.float32)
@@ -213,5 +239,4 @@ def _bias(node: Node, bias: Value, rw: Rewriter) -> Value:
     *lead, size = bias.sizes() or (1,)
     if any(each != 1 for each in lead) or (scale.ndim and size != scale.size):
         raise Decline("{} does not have one number per column", bias.name)
-    row = bias if bias.rank == 1 else rw.constant(bias.array().reshape(-1), like=bias)
-    return rw.op("DequantizeLinear", row, rw.constant(scale), axis=0 if scale.ndim else None)
+    return scale
