@@ -231,7 +231,11 @@ def _squeezes_nothing(node: Node) -> bool:
 
 
 def _overlooks_axes(facts: Facts) -> Doubts:
-    return facts.whole() if _has_odd_axes(facts.node) else []
+    """Also the size of a part without elements, which inference leaves unknown."""
+    attrs = facts.node.attrs
+    pairs = zip(attrs.get("starts") or (), attrs.get("ends") or (), strict=False)
+    empty = any(end <= start or start < 0 <= end for start, end in pairs)
+    return facts.whole() if empty or _has_odd_axes(facts.node) else []
 
 
 def _has_odd_axes(node: Node) -> bool:
