@@ -162,6 +162,18 @@ def test_a_huge_element_buys_no_tolerance_for_the_others():
     assert verify.compare(original, wrong).status == "mismatch"
 
 
+def test_doubles_that_hold_singles_have_the_tolerance_of_singles() -> None:
+    """A `Cast` of float32 results to doubles does not make them more exact; counts, and what doubles computed, are."""
+    singles = np.array([0.1, -3.3, 7.0], np.float32)
+    near = np.nextafter(singles, np.float32(9))
+    assert compare_arrays("y", singles.astype(np.float64), near.astype(np.float64), "rounding").status == "close"
+    doubles = singles.astype(np.float64) * 3
+    assert compare_arrays("y", doubles, doubles * (1 + 1e-7), "rounding").status == "mismatch"
+    assert compare_arrays("y", singles.astype(np.float64), doubles / 3 * (1 + 1e-7), "rounding").status == "mismatch"
+    counts = np.array([3.0, 2.0**25, np.inf])
+    assert compare_arrays("y", counts, counts + np.array([0, 4.0, 0]), "rounding").status == "mismatch"
+
+
 def test_an_ill_conditioned_model_is_measured_by_its_own_sensitivity():
     # The difference of two large numbers: what is left is rounding error, in any order of evaluation.
     signature = "(float[N,64] x) => (float[N,64] y)"
