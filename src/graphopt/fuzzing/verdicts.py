@@ -239,7 +239,7 @@ class Judge:
             return None
         if outcome.numerics != "exact" and self._same_but_counts(old, new, numerics):
             return None
-        if not self._is_determined(feed, old) or (outcome.portable and overflows_integers(self.model, feed)):
+        if not self._is_determined(feed, old) or overflows_integers(self.model, feed):
             return None
         loose = outcome.finite or outcome.numerics == "fast"
         if loose and any(_exceeds(model, feed, outcome.largest) for model in (self.model, result)):
