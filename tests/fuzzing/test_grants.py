@@ -10,7 +10,6 @@ from graphopt.fuzzing.building import Sample
 from graphopt.fuzzing.grants import (
     counts_floats,
     no_farther,
-    no_farther_than_any,
     overflows_integers,
     overwrites,
     planned_wrongly,
@@ -295,5 +294,5 @@ def test_no_element_may_be_farther_than_the_farthest_of_the_original() -> None:
     exact = np.array([1.0, 2.0, 3.0])
     old = np.array([1.0, 2.0, 3.25], np.float32)
     near, far = np.array([1.25, 2.0, 3.0], np.float32), np.array([1.5, 2.0, 3.0], np.float32)
-    assert np.array_equal(no_farther_than_any([old], [near], [exact])[0], exact.astype(np.float32))
-    assert np.array_equal(no_farther_than_any([old], [far], [exact])[0], far)
+    assert np.array_equal(no_farther([old], [near], [exact], anywhere=True)[0], exact.astype(np.float32))
+    assert np.array_equal(no_farther([old], [far], [exact], anywhere=True)[0], far)

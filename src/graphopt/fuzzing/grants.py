@@ -27,10 +27,14 @@ def without_overflow(old: Sequence[Any], new: Sequence[Any], exact: Sequence[Any
     return [_where(_overflowed, a, (a, b, c)) for a, b, c in leaves]
 
 
-def no_farther(old: Sequence[Any], new: Sequence[Any], exact: Sequence[Any]) -> list[Any]:
-    """The outputs of a result, replaced by the float64 ones where it is at least as close to them as the original."""
+def no_farther(old: Sequence[Any], new: Sequence[Any], exact: Sequence[Any], *, anywhere: bool = False) -> list[Any]:
+    """The outputs of a result, replaced by the float64 ones where it is at least as close to them as the original.
+
+    As close as the same element of the original, or as its farthest element `anywhere` in that output.
+    """
+    near = _within_farthest if anywhere else _as_near
     leaves = zip(old, new, exact, strict=False)
-    return [_where(_as_near, b, (a, b, c)) for a, b, c in leaves]
+    return [_where(near, b, (a, b, c)) for a, b, c in leaves]
 
 
 def _overflowed(old: Array, new: Array, exact: Array) -> Array:
@@ -42,12 +46,6 @@ def _as_near(old: Array, new: Array, exact: Array) -> Array:
     with np.errstate(invalid="ignore"):
         near = np.abs(new.astype(np.float64) - exact) <= np.abs(old.astype(np.float64) - exact)
     return np.asarray(same | near)
-
-
-def no_farther_than_any(old: Sequence[Any], new: Sequence[Any], exact: Sequence[Any]) -> list[Any]:
-    """The outputs of a result, replaced by the float64 ones where no farther than the original ever is."""
-    leaves = zip(old, new, exact, strict=False)
-    return [_where(_within_farthest, b, (a, b, c)) for a, b, c in leaves]
 
 
 def _within_farthest(old: Array, new: Array, exact: Array) -> Array:

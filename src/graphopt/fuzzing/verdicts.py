@@ -15,7 +15,6 @@ from graphopt.fuzzing.grants import (
     counts_floats,
     is_of_infinite_constants,
     no_farther,
-    no_farther_than_any,
     overflows_integers,
     overwrites,
     planned_wrongly,
@@ -282,7 +281,7 @@ class Judge:
             return True
         if first_difference(exact, no_farther(old, new, exact), numerics) is None:
             return True
-        near = no_farther_than_any(old, new, exact)
+        near = no_farther(old, new, exact, anywhere=True)
         return first_difference(exact, near, numerics) is None and rounds_denormals(self.model, feed)
 
     def _is_determined(self, feed: dict[str, Array], old: list[Any]) -> bool:

@@ -57,7 +57,7 @@ def may_sum_nothing(sizes: Iterable[Dim | None], result: Value | None) -> bool:
     return not any(size > 0 if isinstance(size, int) else size is not None and size in own for size in sizes)
 
 
-_SINCE, _NEVER = {"BranchwiseRMSNorm": (1, 31)}, (1 << 31, 0)
+_SINCE = {"BranchwiseRMSNorm": (1, 31)}
 """Releases of ONNX Runtime that are known to have an operator's kernel; other releases are imported and asked."""
 
 
@@ -67,7 +67,7 @@ def in_runtime(op_type: str) -> bool:
 
     If none is installed the answer is no, since the oldest may run the result.
     """
-    if release_of("onnxruntime") >= _SINCE.get(op_type, _NEVER):
+    if op_type in _SINCE and release_of("onnxruntime") >= _SINCE[op_type]:
         return True
     with suppress(ImportError):
         return bool(kernel_versions(op_type, DOMAIN))
