@@ -131,7 +131,7 @@ class Skeleton:
             malformed = schema is not None and _is_malformed(node, schema, axes)
             if malformed or may_end_the_process(node) or (in_function and may_disagree(node)):
                 protos.append(_stand_in(node))
-            elif op == "Slice" and graph.opset() == WRONG_SLICE and not is_of_shape(node):
+            elif op == "Slice" and _is_misread(node):
                 protos.append(_later_slice(node))
                 sliced = True
             elif node.subgraphs or (op == "Constant" and not _is_shown_as_read(node)):
@@ -169,7 +169,7 @@ class Skeleton:
             self.proto.opset_import.add(domain=_LATER, version=1)
 
     def _slice_as_function(self) -> None:
-        """Add the `Slice` of the next opset as a function: inference at opset 10 keeps symbols of sliced axes."""
+        """Add the `Slice` of opset 11 as a function: the one whose inference is right, if it is not of a shape."""
         if any(function.domain == _LATER and function.name == "Slice" for function in self.proto.functions):
             return
         self._later()
@@ -241,6 +241,18 @@ def _show_captured(graph: Graph, target: onnx.GraphProto) -> None:
 _LATER = "graphopt.later"
 _SLICED = ("data", "starts", "ends", "axes", "steps")
 _IR_WITH_FUNCTIONS = 8
+
+
+def _is_misread(node: Node) -> bool:
+    """Whether inference misreads a `Slice`.
+
+    At opset 10 it keeps the symbols of sliced axes. From opset 13 on it follows the contents of vectors, and treats a
+    start that is not known as 0.
+    """
+    if node.graph.opset() == WRONG_SLICE:
+        return not is_of_shape(node)
+    starts = node.input(1)
+    return starts is not None and not starts.is_const
 
 
 def _later_slice(node: Node) -> onnx.NodeProto:

@@ -184,6 +184,10 @@ def _whole(element: Element) -> Element:
 
 
 def _map(function: Callable[..., Element], *arrays: Array) -> Array:
+    try:
+        np.broadcast_shapes(*[array.shape for array in arrays])
+    except ValueError:
+        raise Unsupported("shapes do not broadcast") from None
     result = np.frompyfunc(function, len(arrays), 1)(*map(_elements, arrays))
     return box(result, object)
 
