@@ -46,6 +46,8 @@ class EliminateLoopInvariantState(OpRule):
         if not gone:
             raise Decline
         given = {carried.before(k): carried.start(k) for k in gone}
+        if not is_removable(node) and not any(value.uses for value in node.results if value.index not in gone):
+            raise Decline("nothing else of the {} is used, and it may have side effects", node.op)
         trim, operands = _trim(carried, gone)
         count = sum(k not in gone for k in range(len(node.outputs)))
         made = iter(trimmed(rw, node, {"body": trim}, inputs=operands, outputs=count, given=given))

@@ -12,7 +12,7 @@ from graphopt.operators.carried import Carried, Scan
 from graphopt.operators.reduce import REDUCTIONS, Reduction
 from graphopt.operators.transpose import is_identity
 from graphopt.rewrite import Decline, Numerics, OpRule, Outcome, Rewriter
-from graphopt.rewrite.inline import constants_of, replace_by
+from graphopt.rewrite.inline import check_effects, constants_of, replace_by
 from graphopt_passes.elementwise import UNARY
 
 _MOST_ELEMENTS = 1 << 22
@@ -53,6 +53,7 @@ class EliminateScanOfIndependentRounds(OpRule):
             raise Decline("not all inputs and outputs are scanned in one direction")
         if scan.length < 2:
             raise Decline("there are {} iterations, expected 2 or more", scan.length)
+        check_effects(node, loop.body)
         rounds = _Rounds(loop, scan, rw)
         for inner in loop.body:
             if inner.op != "Constant" and any(value and value.uses for value in inner.outputs):
