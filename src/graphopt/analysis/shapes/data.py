@@ -111,20 +111,17 @@ _IEEE: dict[str, np.ufunc] = {
 
 
 def _settled(node: Node, index: int, array: Array) -> Array | None:
-    """Convert an array without expressions to the element type of the output."""
+    """Convert an array without expressions to the element type of the output, whose numbers must fit it."""
     if array.dtype.kind != "O":
         return array
-    elements = array.reshape(-1).tolist()
-    if any(isinstance(e, (Expr, FloatElement)) for e in elements):
-        return array
-    dtype = output_dtype(node, index)
+    is_number = [not isinstance(element, (Expr, FloatElement)) for element in array.reshape(-1).tolist()]
+    numbers, dtype = array.reshape(-1)[is_number], output_dtype(node, index)
     if dtype is None:
-        return None
-    kind = numpy_type(dtype)
-    result = array.astype(kind)
-    if result.tolist() != array.tolist():
+        return None if all(is_number) else array
+    stored = numbers.astype(numpy_type(dtype))
+    if stored.tolist() != numbers.tolist():
         raise Unsupported("a number does not fit its type")
-    return result
+    return stored.reshape(array.shape) if all(is_number) else array
 
 
 _BOOLEAN = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or", "Xor"})
