@@ -21,6 +21,7 @@ class EliminateExpandBeforeBroadcast(OpRule):
     ops = TOGETHER
     sources = ("Expand", "Tile")
     opsets = "8-"
+    numerics = Numerics.ROUNDING  # with a single number, kernels of powers round and of extrema choose a zero otherwise
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         tries = Tries()
@@ -93,6 +94,7 @@ class MoveElementwiseBeforeExpand(OpRule):
     ops = (*UNARY, *_BETWEEN_TWO, "Where")
     sources = ("Expand",)
     opsets = "8-"
+    numerics = Numerics.ROUNDING  # kernels may compute the last elements differently, and so a single one
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         expanded = [value for value in node.operands if value.made_by("Expand") is not None]
