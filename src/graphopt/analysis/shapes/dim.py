@@ -18,6 +18,8 @@ MAX_DEGREE = 8
 
 
 _WIDE = 1 << 31
+_LARGE = 1 << 30
+"""Numbers below this overflow no type in a few sums and products with sizes."""
 _CONTENTS = frozenset({"content", "wrapped"})
 _OF_ARGS = frozenset({"div", "min", "max"})
 
@@ -51,7 +53,9 @@ class Atom:
         self.name = name
         self.args = args
         bounded = low is not None and high is not None and max(abs(low), abs(high)) < _WIDE
-        self.fits = bounded or (kind not in _CONTENTS and (kind not in _OF_ARGS or all(map(fits, args))))
+        ordinary = (low is None or low < _LARGE) and (high is None or high > -_LARGE)
+        of_sizes = kind not in _CONTENTS and (kind not in _OF_ARGS or all(map(fits, args)))
+        self.fits = bounded or (of_sizes and ordinary)
 
     def __repr__(self) -> str:
         if self.name is not None:
@@ -179,8 +183,12 @@ def _build(terms: dict[Monomial, int], const: int) -> Size:
 
 
 def fits(size: Size) -> bool:
-    """Whether it consists of sizes only, which overflow no type; other contents of tensors might."""
-    return isinstance(size, int) or all(atom.fits for product, _ in size.terms for atom in product)
+    """Whether it consists of sizes and ordinary numbers, which overflow no type; other contents of tensors might."""
+    if isinstance(size, int):
+        return True
+    if abs(size.const) >= _LARGE or any(abs(factor) >= _LARGE for _, factor in size.terms):
+        return False
+    return all(atom.fits for product, _ in size.terms for atom in product)
 
 
 def bounds(size: Size) -> tuple[int | None, int | None]:
