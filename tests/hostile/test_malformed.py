@@ -7,9 +7,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from graphopt.audit.difference import diff
-from graphopt.errors import ModelError
+from graphopt.errors import Decline, ModelError
 from graphopt.ir import Model
 from graphopt.manager import PassManager
+from graphopt.operators import Pad
 from graphopt.verify import compare
 from graphopt.verify.source import without_weights
 from tests.hostile.mutations import nested_functions, nested_graphs, nested_types
@@ -149,3 +150,26 @@ def test_a_text_that_is_no_utf_8_is_kept() -> None:
     result = PassManager("basic", strict=True).run(model).model
     assert result.SerializeToString().count(b"\xff\xfe" + MARK[2:]) == 3
     assert without_weights(model).SerializeToString().count(b"\xff\xfe" + MARK[2:]) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("eliminate_nop_slice", "y = Slice <starts = [0], ends = [2147483647, 2147483647]> (x)"),
+        ("fuse_consecutive_concats", "a = Concat <axis = 0> (x, x)  y = Concat (a, x)"),
+        ("fuse_relu_into_clip", "c = Cast <to = 9> (x)  a = Relu (c)  y = Clip (a)"),
+        ("fuse_pad_into_max_pool", "a = Pad <pads = [0, 0, 1, 0, 0, 1], value = -inf> (x)  y = MaxPool <kernel_shape = [2]> (a)"),
+    ],
+)  # fmt: skip
+def test_lists_and_attributes_that_do_not_fit_are_left_alone(name: str, body: str) -> None:
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 9]> g (float[n,m] x) => (y) {{ {body} }}')
+    assert not PassManager(passes=name, strict=True).run(model).changed
+
+
+def test_an_odd_number_of_pads_is_refused() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 18]> g (float[n,m] x) => (y) <int64[3] p = {1, 1, 1}, int64[1] axis = {0}>'
+        "{ a = Relu (x)  y = Pad (a, p, , axis) }"
+    )
+    with pytest.raises(Decline, match="3 pads"):
+        Pad.of(Model.load(model).graph.listed()[1])

@@ -7,7 +7,7 @@ from abc import abstractmethod
 import numpy as np
 from onnx import TensorProto
 
-from graphopt.operators import Cut, Reduction, Reshape, Selection
+from graphopt.operators import Reduction, Reshape, Selection, Slice
 from graphopt.operators.resize import Resize, stated_scales
 from graphopt.operators.transpose import Transpose, keeps_order
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter
@@ -41,12 +41,10 @@ class EliminateNopSlice(ChangesNothing):
             raise Decline
         if x.has_shape_of(node.result):
             return
-        starts, ends, axes = node.ints("starts") or (), node.ints("ends") or (), node.ints("axes")
-        for start, end, axis in zip(starts, ends, range(len(starts)) if axes is None else axes, strict=True):
-            # not through the `Slice` view, which needs the rank to normalize negative axes
-            if not Cut(start, end).takes_all(x.dim(axis)):
+        for axis, cut in Slice.stated(node):  # which does not need the rank, even for axes from the end
+            if not cut.takes_all(x.dim(axis)):
                 size = x.dim(axis) or "an unknown size"
-                raise Decline("it keeps {} to {} of {} along axis {}", start, end, size, axis)
+                raise Decline("it keeps {} to {} of {} along axis {}", cut.start, cut.end, size, axis)
 
 
 class EliminateNopGather(ChangesNothing):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from graphopt.match import Match, OpBuilder, Pattern
 from graphopt.operators import Pad, Window
-from graphopt.rewrite import Decline, Dim, Node, Numerics, PatternRule, Rewriter, Value
+from graphopt.rewrite import Decline, Node, Numerics, PatternRule, Rewriter, Value
 from graphopt_passes.reach import reach
 
 Pads = tuple[int, ...]
@@ -44,7 +43,7 @@ class FusePadInto(PatternRule):
         pads = tuple(p + q for p, q in zip(own, before + after, strict=True))
         if node.op != "Conv":
             _check_pool(node, own, pads)
-        _check_not_empty(m.x, pads, kernel, node)
+        _check_not_empty(m.x, pads, window)
         counts = {"count_include_pad": 1} if node.op == "AveragePool" else {}
         return rw.again(node, m.x, *node.inputs[1:], **counts, auto_pad=None, pads=pads)
 
@@ -61,14 +60,16 @@ def _check_pool(node: Node, own: Pads, pads: Pads) -> None:
         raise Decline("it has pads, but count_include_pad is 0")
 
 
-def _check_not_empty(x: Value, pads: Pads, kernel: Sequence[Dim], node: Node) -> None:
+def _check_not_empty(x: Value, pads: Pads, window: Window) -> None:
     """Decline if a window operator may read an empty input with pads; runtimes refuse that.
 
     Where the pads do not fill a window there is no output: unknown sizes are then assumed to be positive.
     """
-    axes = len(kernel)
-    shape, dilations = x.shape or (None,) * (axes + 2), node.attr("dilations") or (1,) * axes
-    for axis, (dim, size, step) in enumerate(zip(shape[2:], kernel, dilations, strict=True)):
+    axes = len(window.kernel)
+    shape = x.shape or (None,) * (axes + 2)
+    if len(shape) != axes + 2:
+        raise Decline("{} does not have the rank of the window", x.name)
+    for axis, (dim, size, step) in enumerate(zip(shape[2:], window.kernel, window.dilations, strict=True)):
         whole = not isinstance(size, int) or pads[axis] + pads[axes + axis] > step * (size - 1)
         if dim == 0 or (whole and not (isinstance(dim, int) and dim > 0)):
             raise Decline("{} may be empty, and would then be only padding", x.name)

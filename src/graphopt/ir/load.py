@@ -171,7 +171,10 @@ class _Loader:
             if op not in schemas:
                 schemas[op] = None if op.startswith(_NO_SCHEMA) else node.schema
             schema, attributes = schemas[op], proto.attribute
-            if attributes and not _well_typed(node, schema, attributes):
+            required = schema.required if schema is not None else ()
+            if (attributes and not _well_typed(node, schema, attributes)) or (
+                required and not required <= {attribute.name for attribute in attributes}
+            ):
                 node.op, schema = f"malformed {op}", None
             append(graph, node)
             for index, name in enumerate(proto.output):

@@ -12,6 +12,7 @@ from onnx import TensorProto
 from graphopt.errors import Decline
 from graphopt.ir import FLOAT_TYPES, Node, Value
 from graphopt.ir.numpy_types import numpy_type
+from graphopt.ir.types import type_name
 from graphopt.operators.builder import NodeBuilder
 from graphopt.records import dataclass
 
@@ -122,7 +123,10 @@ def _left_out(dtype: int, opset: int) -> tuple[Any, Any]:
 
     kind = numpy_type(dtype)
     if dtype not in FLOAT_TYPES:
-        numbers: Any = ml_dtypes.iinfo(kind)  # type: ignore[no-untyped-call]  # not annotated
+        try:
+            numbers: Any = ml_dtypes.iinfo(kind)  # type: ignore[no-untyped-call]  # not annotated
+        except ValueError:
+            raise Decline("elements of type {} have no bounds", type_name(dtype)) from None
         return int(numbers.min), int(numbers.max)
     top = float(ml_dtypes.finfo(kind).max)  # type: ignore[no-untyped-call]  # not annotated
     if opset < _OPERANDS_SINCE:

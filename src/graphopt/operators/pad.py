@@ -45,6 +45,8 @@ class Pad:
         x, pads, axes = node.operand(0), node.ints("pads") or (), node.ints("axes")
         half = len(pads) // 2
         before, after = pads[:half], pads[half:]
+        if len(before) < len(after):
+            raise Decline("it has {} pads, expected an even number", len(pads))
         if axes is not None:
             rank = len(x.dims()) if rank is None else rank
             places = [axis % rank for axis in axes if -rank <= axis < rank]
@@ -52,7 +54,7 @@ class Pad:
                 raise Decline("it names {} axes of {}, but has {} pads", len(places), x.name, len(pads))
             fronts, backs = dict(zip(places, before, strict=True)), dict(zip(places, after, strict=True))
             before, after = (tuple(side.get(axis, 0) for axis in range(rank)) for side in (fronts, backs))
-        if rank is not None and not len(before) == len(after) == rank:
+        if rank is not None and len(before) != rank:
             raise Decline("it has pads for {} axes, not for each axis of {}", len(before), x.name)
         fill = node.stated("constant_value")
         return cls(x, before, after, node.attr("mode", "constant"), fill)

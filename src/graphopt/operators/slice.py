@@ -99,24 +99,30 @@ class Slice:
         if node.op != "Slice":
             raise Decline
         x = node.operand(0)
+        stated = cls.stated(node)
+        axes, cuts = [axis for axis, _ in stated], [cut for _, cut in stated]
+        if x.shape is not None or min(axes, default=0) < 0:
+            axes = [x.axis(axis) for axis in axes]
+        if len(set(axes)) < len(axes) or any(cut.step == 0 for cut in cuts):
+            raise Decline("it slices an axis twice, or with a step of 0")
+        if any(cut.step < 0 and cut.end in FARTHEST for cut in cuts):
+            raise Decline("it has a negative step to the largest integer, which the runtime reads as the first element")
+        return cls(x, dict(zip(axes, cuts, strict=True)))
+
+    @staticmethod
+    def stated(node: Node) -> list[tuple[int, Cut]]:
+        """The axes as a `Slice` states them, possibly from the end, and the cut of each.
+
+        Raises:
+            Decline: a list is not constant, or they differ in length.
+        """
         starts, ends = node.ints("starts") or (), node.ints("ends") or ()
         axes, steps = node.ints("axes"), node.ints("steps") or (1,) * len(starts)
         axes = tuple(range(len(starts))) if axes is None else axes
-        if not len(starts) == len(ends) == len(axes) == len(steps):
-            raise Decline(
-                "starts, ends, axes and steps have {}, {}, {} and {} elements",
-                len(starts),
-                len(ends),
-                len(axes),
-                len(steps),
-            )
-        if x.shape is not None or min(axes, default=0) < 0:
-            axes = tuple(x.axis(axis) for axis in axes)
-        if len(set(axes)) < len(axes) or 0 in steps:
-            raise Decline("it slices an axis twice, or with a step of 0")
-        if any(step < 0 and end in FARTHEST for step, end in zip(steps, ends, strict=True)):
-            raise Decline("it has a negative step to the largest integer, which the runtime reads as the first element")
-        return cls(x, {a: Cut(s, e, step) for a, s, e, step in zip(axes, starts, ends, steps, strict=True)})
+        counts = (len(starts), len(ends), len(axes), len(steps))
+        if len(set(counts)) > 1:
+            raise Decline("starts, ends, axes and steps have {}, {}, {} and {} elements", *counts)
+        return [(axis, Cut(*each)) for axis, *each in zip(axes, starts, ends, steps, strict=True)]
 
     @staticmethod
     def axes_of(node: Node) -> tuple[int, ...]:
