@@ -147,8 +147,7 @@ def _sum_of_biases(m: Match) -> np.ndarray:
     arrays = m.one.array(), m.two.array()
     if m.one.dtype not in FLOAT_TYPES:
         raise Decline("{} does not hold floats", m.one.name)
-    if joint_shape(*arrays) not in [array.shape for array in arrays]:
-        raise Decline("the constants of shapes {} and {} would combine to a larger one", *(a.shape for a in arrays))
+    joint_shape(*arrays)
     betas = [product.attr("beta", 1.0) if product.op == "Gemm" else 1.0 for product in (m.first, m.second)]
     total = sum(beta * array.astype(np.float64) for beta, array in zip(betas, arrays, strict=True))
     return narrowed(total, arrays[0].dtype, "constants")

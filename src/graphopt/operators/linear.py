@@ -67,11 +67,20 @@ def narrowed_weights(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def joint_shape(*constants: np.ndarray) -> tuple[int, ...]:
-    """The shape that constants broadcast to; declines if there is none, as in a model that cannot run."""
+    """The shape that constants broadcast to, that of one of them.
+
+    Raises:
+        Decline: there is none, as in a model that cannot run, or it is none of theirs: a constant of that shape may be
+            far larger than all of them.
+    """
+    shapes = [constant.shape for constant in constants]
     try:
-        return np.broadcast_shapes(*(constant.shape for constant in constants))
+        joint = np.broadcast_shapes(*shapes)
     except ValueError:
         raise Decline("the constants cannot be broadcast") from None
+    if joint not in shapes:
+        raise Decline("the constants of shapes {} would combine to a larger one", " and ".join(map(str, shapes)))
+    return joint
 
 
 @dataclass(frozen=True, slots=True)
