@@ -140,6 +140,31 @@ def test_what_is_no_permutation_is_left_alone(perm: list[int], known: bool) -> N
         assert (first.op_type, list(first.input), list(first.attribute[0].ints)) == ("Transpose", ["x"], perm)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("convert_channel_normalization_to_last", "(float x) => (y) <float e = {1}> { m = ReduceMean (x)  c = Sub (x, m)  q = Mul (c, c)  v = ReduceMean (q)  w = Add (v, e)  s = Sqrt (w)  y = Div (c, s) }"),
+        ("fuse_cast_into_constant_of_shape", "(int64[1] x) => (y) { a = ConstantOfShape <value = float[2] {1, 2}> (x)  y = Cast <to = 7> (a) }"),
+        ("fuse_cast_into_constant_of_shape", "(int64[1] x) => (y) { a = ConstantOfShape <value = float[0] {}> (x)  y = Cast <to = 7> (a) }"),
+        ("fuse_consecutive_clips", "(string[2] x) => (y) { a = Clip (x)  y = Clip (a) }"),
+        ("fuse_consecutive_clips", "(bool[2] x) => (y) { a = Clip (x)  y = Clip (a) }"),
+        ("fuse_consecutive_clips", "(bool[2] x) => (y) { c = Cast <to = 100> (x)  a = Clip (c)  y = Clip (a) }"),
+        ("fuse_consecutive_concats", "(float[2] x) => (y) { a = Concat <axis = 0> (x, x)  y = Concat (a, x) }"),
+        ("fuse_consecutive_reduce", "(bool[2,3] x) => (y) { c = Cast <to = 100> (x)  a = ReduceSum (c)  y = ReduceSum (a) }"),
+        ("fuse_consecutive_reduce", "(float[2,3,4] x) => (y) { a = ReduceMean <axes = [0], keepdims = 0> (x)  y = ReduceMean <axes = [0], keepdims = 0> (a) }"),
+        ("fuse_consecutive_transposes", "(float x, int64[n] s) => (y) { r = Reshape (x, s)  a = Transpose <perm = [0,1]> (r)  y = Transpose <perm = [0,2,1]> (a) }"),
+        ("fuse_mul_into_matmul", "(float[2,2] x) => (y) <float[2,2] w = {1,2,3,4}, float[3] b = {1,2,3}, float[2] s = {2,3}> { p = MatMul (x, w)  a = Add (p, b)  y = Mul (a, s) }"),
+        ("fuse_mul_into_matmul", "(float[2,2] x) => (y) <float[2,2] w = {1,2,3,4}, int64[2] b = {1,2}, float[2] s = {2,3}> { p = MatMul (x, w)  a = Add (p, b)  y = Mul (a, s) }"),
+        ("fuse_transpose_into_flattened_gemm", "(float[n,2,3,1] x) => (y) <float[5,2] w = {0,1,2,3,4,5,6,7,8,9}> { t = Transpose <perm = [0,3,1,2]> (x)  f = Flatten (t)  y = MatMul (f, w) }"),
+    ],
+)  # fmt: skip
+def test_passes_decline_what_no_runtime_computes(name: str, text: str) -> None:
+    """Each of these models made its pass raise."""
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 18]> g {text}')
+    result = PassManager(passes=name, strict=True).run(model)
+    assert_same_bytes(result.model.SerializeToString(), model.SerializeToString())
+
+
 def test_a_text_that_is_no_utf_8_is_kept() -> None:
     model = onnx.ModelProto.FromString(model_with("info").replace(b"a_graph", b"the net"))
     texts = onnx.ModelProto(producer_name=MARK.decode(), doc_string=MARK.decode()).SerializeToString()

@@ -30,6 +30,8 @@ class FuseCastIntoConstantOfShape(PatternRule):
         array = np.zeros(1, np.float32) if m.value is None else m.value.array()
         if array.dtype.kind not in "fiub" or m.to not in NUMBER_TYPES:
             raise Decline("type {} is not a plain number type", type_name(m.to))
+        if array.size != 1:
+            raise Decline("{} numbers are given, expected one", array.size)
         with np.errstate(all="ignore"):
             converted = array.astype(numpy_type(m.to))
             same = converted.astype(array.dtype).tobytes() == array.tobytes()  # -0 differs from 0

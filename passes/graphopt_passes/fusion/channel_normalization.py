@@ -26,7 +26,7 @@ class ConvertChannelNormalizationToLast(Weighed, ConvertLayerNormalizationAxis):
         if m.norm is None:
             size = size_of(m.x)
             then = {"kernel": 3, "move": 2 * size, "normalize": size}
-            reduced = "reduce leading" if m.x.dims()[0] == 1 else "reduce"
+            reduced = "reduce leading" if m.x.dim(0) == 1 else "reduce"
             self.weigh(rw, {"kernel": 8, "element": 4 * size, reduced: 2 * size}, then)
         return super().rewrite(m, rw)
 

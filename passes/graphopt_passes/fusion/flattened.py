@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from graphopt.match import Attr, Const, Match, OpBuilder, Pattern
+from graphopt.match import Const, Match, OpBuilder, Pattern
+from graphopt.operators import Transpose
 from graphopt.rewrite import Decline, Numerics, PatternRule, Rewriter, Value
 
 
@@ -21,24 +22,24 @@ class FuseTransposeIntoFlattenedGemm(PatternRule):
     numerics = Numerics.ROUNDING
 
     def pattern(self, op: OpBuilder, x: Pattern) -> Pattern:
-        turned = op.Transpose(x, perm=Attr("perm"), _bind="transpose")
+        turned = op.Transpose(x, ..., _bind="transpose")
         flat = op.AnyOf("Flatten", "Reshape")(turned, ..., _bind="flat")
         return op.AnyOf("Gemm", "MatMul")(flat, Const("matrix", silent=True), ...)
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
-        _, *sizes = m.transpose.result.dims()
-        order = tuple(axis - 1 for axis in m.perm or range(len(sizes), -1, -1))
-        if order[0] != -1:
+        sizes = m.transpose.result.dims()[1:]
+        order = [axis - 1 for axis in Transpose.of(m.transpose).perm]
+        if order[:1] != [-1]:
             raise Decline("the batch of {} does not stay the first axis", m.x.name)
         if not all(isinstance(size, int) and size for size in sizes):
             raise Decline("a size of {} is not known", m.x.name)
         flat = m.flat.result
-        if m.root.attr("transA", 0) or m.matrix.rank != 2 or flat.dims()[1:] != (math.prod(sizes),):
-            raise Decline("{} is not known to have one row per batch element", flat.name)
-        if not m.matrix.one_use:
-            raise Decline("{} has other readers", m.matrix.name)
+        m.matrix.check_one_use()
         matrix = m.matrix.array()
         rows = matrix.T if m.root.attr("transB", 0) else matrix
+        is_matrix = rows.ndim == 2 and flat.dims()[1:] == rows.shape[:1] == (math.prod(sizes),)
+        if m.root.attr("transA", 0) or not is_matrix:
+            raise Decline("{} is not known to have one row per batch element", flat.name)
         moved = rows.reshape(*sizes, -1).transpose(*np.argsort(order[1:]), len(sizes)).reshape(rows.shape)
         stored = np.ascontiguousarray(moved.T if m.root.attr("transB", 0) else moved)
         straight = rw.op("Flatten", m.x, axis=1)

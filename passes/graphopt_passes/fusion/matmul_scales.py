@@ -35,8 +35,9 @@ class FuseMulIntoMatmul(PatternRule):
         if not weight.is_const or len(weight.dims()) < 2:
             raise Decline("the right operand of {} is not a constant matrix", product.name)
         weight.check_one_use()
-        if weight.dtype not in PLAIN_FLOATS:
-            raise Decline("the element type of {} is not a float", weight.name)
+        for constant in (weight, m.bias or weight):
+            if constant.dtype not in PLAIN_FLOATS:
+                raise Decline("the element type of {} is not a float", constant.name)
         matrix = weight.array()
         rank, columns = product.rank or 1, int(matrix.shape[-1])
         value = product if m.add is None else m.add.result
@@ -46,8 +47,10 @@ class FuseMulIntoMatmul(PatternRule):
         weights = narrowed_weights(_scaled(matrix, scale, "weights"), matrix.dtype)
         scaled = rw.op("MatMul", m.x, rw.constant(weights, like=weight))
         if m.bias is not None:
-            row = scale.item(0) if scale.size and (scale == scale[0]).all() else scale
+            row = scale[0] if scale.size and (scale == scale[0]).all() else scale
             bias = m.bias.array()
+            if row.shape and bias.shape[-1:] not in ((), (1,), row.shape):
+                raise Decline("{} of shape {} cannot be added to {} columns", m.bias.name, bias.shape, columns)
             biases = narrowed(_scaled(bias, row, "biases"), bias.dtype, "biases")
             scaled = rw.op("Add", scaled, rw.constant(biases, like=m.bias))
         return scaled

@@ -17,7 +17,7 @@ from graphopt.analysis.skeleton import is_safe
 from graphopt.ir import Node, Tensor, TensorType, Value, ValueType
 from graphopt.ir.flush import emit
 from graphopt.ir.schema import RUNTIMES_OWN
-from graphopt.ir.types import decode_type, encode_type
+from graphopt.ir.types import KNOWN_TYPES, decode_type, encode_type
 
 _DATA_LIMIT = 1 << 12
 """Constants up to this many bytes are passed to inference: shapes, axes and scales are that small."""
@@ -85,7 +85,7 @@ def _own(node: Node) -> list[ValueType | None] | None:
         for index, value in enumerate(node.outputs):
             shape = shapes[index] if index < len(shapes) else None
             dtype = dtype_rule(node, index)
-            if value is not None and shape is not None and dtype:
+            if value is not None and shape is not None and dtype in KNOWN_TYPES:
                 types.append(TensorType(dtype, analysis.to_dims(shape)))
             elif value is None or knows(node.op):
                 types.append(None)
@@ -298,6 +298,7 @@ def dtype_of_output(node: Node, index: int) -> int | None:
         return value.dtype
     rule = _DTYPES.get(node.op)
     try:
-        return rule(node, index) if rule is not None else None
+        dtype = rule(node, index) if rule is not None else None
+        return dtype if dtype in KNOWN_TYPES else None
     except BROKEN:
         return None

@@ -123,11 +123,9 @@ def _left_out(dtype: int, opset: int) -> tuple[Any, Any]:
 
     kind = numpy_type(dtype)
     if dtype not in FLOAT_TYPES:
-        try:
-            numbers: Any = ml_dtypes.iinfo(kind)  # type: ignore[no-untyped-call]  # not annotated
-        except ValueError:
-            raise Decline("elements of type {} have no bounds", type_name(dtype)) from None
-        return int(numbers.min), int(numbers.max)
+        if kind.kind not in "iu":
+            raise Decline("Clip does not support element type {}", type_name(dtype))
+        return int(np.iinfo(kind).min), int(np.iinfo(kind).max)
     top = float(ml_dtypes.finfo(kind).max)  # type: ignore[no-untyped-call]  # not annotated
     if opset < _OPERANDS_SINCE:
         top = math.inf if top < _ATTRIBUTE_LIMIT else _ATTRIBUTE_LIMIT  # beyond half precision: no bound

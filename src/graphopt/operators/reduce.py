@@ -89,7 +89,7 @@ class Reduction:
         after = second.axes
         if not self.keepdims:
             left = [axis for axis in range(len(self.x.dims())) if axis not in self.axes]
-            after = tuple(left[axis] for axis in after)
+            after = tuple(left[axis] for axis in from_front(after, len(left), second.x.name))
         axes = tuple(sorted({*self.axes, *after}))
         if self.keepdims != second.keepdims and (second.keepdims or axes != second.axes):
             raise Decline("the reductions have different keepdims")

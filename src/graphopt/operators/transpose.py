@@ -139,7 +139,13 @@ class Transpose:
         return Transpose(seen, tuple(map(order.index, range(len(shape))))).write(to)
 
     def then(self, second: Transpose) -> Transpose:
-        """The composition with a second `Transpose` of the result."""
+        """The composition with a second `Transpose` of the result.
+
+        Raises:
+            Decline: the permutations are not of the same number of axes, as in a model that cannot run.
+        """
+        if len(self.perm) != len(second.perm):
+            raise Decline("the permutations {} and {} differ in length", list(self.perm), list(second.perm))
         return replace(self, perm=joined(self.perm, second.perm))
 
     def write(self, to: NodeBuilder) -> Value:
