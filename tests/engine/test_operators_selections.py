@@ -14,6 +14,7 @@ from graphopt.ir import Model
 from graphopt.operators import (
     Concat,
     Cut,
+    Gather,
     Reshape,
     Selection,
     Squeeze,
@@ -141,3 +142,11 @@ def test_reshapes_to_shapes_with_names(shape: Any, target: tuple[int, ...] | Non
             Reshape.to(value, shape)
     else:
         assert Reshape.to(value, shape).target == target
+
+
+def test_a_list_of_positions_is_no_longer_than_a_list_may_be() -> None:
+    x = Model.load(onnx.parser.parse_model(SELECTIONS)).graph.inputs[0]
+    first = Gather(x, 0, np.zeros((2, 400), np.int64))
+    with pytest.raises(Decline, match="160000 positions are too many"):
+        first.then(Gather(x, 0, np.zeros(400, np.int64)))
+    assert first.then(Gather(x, 1, np.zeros(400, np.int64))).positions.shape == (2, 400)

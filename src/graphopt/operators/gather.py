@@ -60,11 +60,15 @@ class Gather:
         """The composition with a second `Gather` of the result.
 
         Raises:
-            Decline: the second selects along another axis than those of the positions, or out of range.
+            Decline: the second selects along another axis than those of the positions, or out of range, or there would
+                be too many positions to list.
         """
         among = second.axis - self.axis
         if not 0 <= among < self.positions.ndim:
             raise Decline("they gather along unrelated axes, {} and {}", self.axis, second.axis)
+        count = self.positions.size // max(self.positions.shape[among], 1) * second.positions.size
+        if count > MOST_BYTES // np.dtype(np.int64).itemsize:
+            raise Decline("{} positions are too many for one list", count)
         try:
             return replace(self, positions=self.positions.take(second.positions, axis=among))
         except IndexError:
