@@ -100,6 +100,23 @@ def test_nodes_without_their_operands_are_left_alone(op: str, inputs: int) -> No
     assert_same_bytes(result.model.SerializeToString(), model.SerializeToString())
 
 
+@pytest.mark.parametrize(
+    ("opset", "text"),
+    [
+        (18, "y = Concat (x, x)"), (18, "y = Cast (x)"), (18, "y = DepthToSpace (x)"), (18, "y = LRN (x)"),
+        (18, "y = AveragePool (x)"), (21, "y = GroupNormalization (x, s, s)"), (9, "y = Slice <starts = [0]> (x)"),
+        (18, "y = Einsum (x, x)"), (18, "y = SpaceToDepth (x)"), (13, "y = Cast <saturate = 1> (x)"),
+    ],
+)  # fmt: skip
+def test_nodes_without_their_attributes_are_left_alone(opset: int, text: str) -> None:
+    head = f'<ir_version: 9, opset_import: ["" : {opset}]> g (float[1,4,6,6] x) => (y) <float[4] s = {{1,2,3,4}}>'
+    model = onnx.parser.parse_model(f"{head} {{ {text} }}")
+    (node,) = Model.load(model).graph
+    assert node.op == f"malformed {node.op_type}"
+    result = PassManager("all", strict=True).run(model)
+    assert list(result.model.graph.node) == list(model.graph.node)
+
+
 def test_attributes_that_refer_to_nothing_are_left_alone() -> None:
     """Only in a function do they mean something."""
     nodes = [helper.make_node("Transpose", ["x"], ["a"]), helper.make_node("Transpose", ["a"], ["y"])]

@@ -251,7 +251,7 @@ def _joined(value: Value, node: Node) -> Node:
     if node.op != "Concat":
         raise Decline
     inner = value.sole_source("Concat", reader=node)
-    a, b = inner.attr("axis", 1), node.attr("axis", 1)
+    a, b = inner.attr("axis"), node.attr("axis")
     if a != b and (value.rank is None or value.axis(a) != value.axis(b)):
         raise Decline("{} is concatenated along axis {}, not {}", value.name, a, b)
     return inner

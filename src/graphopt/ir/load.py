@@ -172,9 +172,7 @@ class _Loader:
                 schemas[op] = None if op.startswith(_NO_SCHEMA) else node.schema
             schema, attributes = schemas[op], proto.attribute
             required = schema.required if schema is not None else ()
-            if (attributes and not _well_typed(node, schema, attributes)) or (
-                required and not required <= {attribute.name for attribute in attributes}
-            ):
+            if (attributes or required) and not _well_typed(node, schema, attributes):
                 node.op, schema = f"malformed {op}", None
             append(graph, node)
             for index, name in enumerate(proto.output):
@@ -258,13 +256,15 @@ def _graphs_around(graph: Graph) -> int:
 
 
 def _well_typed(node: Node, schema: OpInfo | None, attributes: Iterable[onnx.AttributeProto]) -> bool:
-    """Whether attributes have the types of the schema, counts >= 1 and flags 0 or 1, so that no rule need check.
+    """Whether required attributes are given, and all have the types of the schema, counts >= 1 and flags 0 or 1.
+
+    So no rule need check.
 
     Raises:
         ModelError: an attribute holds a tensor whose data does not match its dimensions.
     """
     kinds = schema.attributes if schema is not None else {}
-    fine = True
+    fine = schema is None or not schema.required or schema.required <= {attribute.name for attribute in attributes}
     for attribute in attributes:
         kind, name = attribute.type, attribute.name
         if kind in HOLDING_TENSORS:
