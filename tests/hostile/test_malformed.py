@@ -172,6 +172,10 @@ def test_what_is_no_permutation_is_left_alone(perm: list[int], known: bool) -> N
         ("fuse_consecutive_transposes", "(float x, int64[n] s) => (y) { r = Reshape (x, s)  a = Transpose <perm = [0,1]> (r)  y = Transpose <perm = [0,2,1]> (a) }"),
         ("fuse_mul_into_matmul", "(float[2,2] x) => (y) <float[2,2] w = {1,2,3,4}, float[3] b = {1,2,3}, float[2] s = {2,3}> { p = MatMul (x, w)  a = Add (p, b)  y = Mul (a, s) }"),
         ("fuse_mul_into_matmul", "(float[2,2] x) => (y) <float[2,2] w = {1,2,3,4}, int64[2] b = {1,2}, float[2] s = {2,3}> { p = MatMul (x, w)  a = Add (p, b)  y = Mul (a, s) }"),
+        ("convert_average_pool_to_conv", "(float[1,8,16,16] x) => (y) { y = AveragePool <kernel_shape = [3,3,7]> (x) }"),
+        ("eliminate_negligible_weights", "(float[1,2,4,4] x) => (y) <float w = {1e-40}, float[2] b = {1e-39,1}, float[2,2,1,1] v = {1,2,3,4}> { a = Conv (x, w, b)  y = Conv (a, v) }"),
+        ("eliminate_nop_slice", "(float[2,3] x) => (y) <int64[2] s = {0,0}, int64[1] e = {9}> { y = Slice (x, s, e) }"),
+        ("fuse_pad_into_conv", "(float[1,1,3,3] x) => (y) <float[1,1,2] w = {1,2}, int64[6] p = {0,0,1,0,0,1}> { a = Pad (x, p)  y = Conv (a, w) }"),
         ("fuse_transpose_into_flattened_gemm", "(float[n,2,3,1] x) => (y) <float[5,2] w = {0,1,2,3,4,5,6,7,8,9}> { t = Transpose <perm = [0,3,1,2]> (x)  f = Flatten (t)  y = MatMul (f, w) }"),
     ],
 )  # fmt: skip

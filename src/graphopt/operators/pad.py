@@ -54,7 +54,7 @@ class Pad:
                 raise Decline("it names {} axes of {}, but has {} pads", len(places), x.name, len(pads))
             fronts, backs = dict(zip(places, before, strict=True)), dict(zip(places, after, strict=True))
             before, after = (tuple(side.get(axis, 0) for axis in range(rank)) for side in (fronts, backs))
-        if rank is not None and len(before) != rank:
+        if any(known not in (None, len(before)) for known in (rank, x.rank)):
             raise Decline("it has pads for {} axes, not for each axis of {}", len(before), x.name)
         fill = node.stated("constant_value")
         return cls(x, before, after, node.attr("mode", "constant"), fill)

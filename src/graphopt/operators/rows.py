@@ -67,6 +67,8 @@ def constant(node: Node, index: int) -> np.ndarray[Any, Any]:
 
 
 def _of_conv(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
+    if array.ndim < 3:
+        raise Decline("the weight of {} has rank {}", node.op, array.ndim)
     return _plain(array.reshape(1, 1, len(array), -1), constant(node, 2))
 
 

@@ -49,13 +49,15 @@ class Window:
             kernel: the size of its window; for a convolution, that of its weight.
 
         Raises:
-            Decline: its lists do not match the axes of the kernel.
+            Decline: its lists, or its image, do not match the axes of the kernel.
         """
         count, auto = len(kernel), node.attr("auto_pad", "NOTSET")
         strides, dilations = (tuple(node.attr(name) or (1,) * count) for name in ("strides", "dilations"))
         pads = tuple((node.attr("pads") if auto == "NOTSET" else None) or (0,) * (2 * count))
         if not count or not len(strides) == len(dilations) == count or len(pads) != 2 * count:
             raise Decline("the strides, dilations or pads of {} do not match the rank of its kernel", node.result.name)
+        if node.operand(0).rank not in (None, count + 2):
+            raise Decline("{} has rank {}, expected {}", node.operand(0).name, node.operand(0).rank, count + 2)
         same = auto if auto.startswith("SAME") else ""
         return cls(tuple(kernel), strides, dilations, pads[:count], pads[count:], same)
 
