@@ -75,6 +75,8 @@ class FuseConsecutiveCasts(PatternRule):
             raise Decline("not every number of type {} is exact in type {}", type_name(x.dtype), type_name(middle))
         if x.dtype == last:
             return rw.pass_on(m.root, x)
+        if last == T.STRING:
+            raise Decline("runtimes write numbers of another type as another text")
         if x.dtype in FLOAT_TYPES and last not in FLOAT_TYPES:
             raise Decline("numbers outside the range of {} may convert differently", type_name(last))
         return rw.replace(m.root, [rw.again(m.root, x)])
