@@ -99,3 +99,41 @@ g (float[1,2,3,2] x) => (float[a,b,c,d] y) <float[4] f = {{1, 1, 2, 2}}, float[0
     onnx.checker.check_model(after, full_check=True)
     x = np.random.default_rng(0).standard_normal((1, 2, 3, 2), np.float32)
     assert np.allclose(run_model(model, {"x": x})[0], run_model(after, {"x": x})[0])
+
+
+FROM_BEHIND = {
+    "Scan": """g (float[2] x, float[2,3] v) => (float[2] y, float[2,3] w) {
+      y, w = Scan <num_scan_inputs = 1, scan_input_axes = [-1], scan_output_axes = [-1],
+        body = b (float[2] s, float[2] e) => (float[2] c, float[2] d) { c = Add (s, e)  d = Neg (c) }> (x, v)
+    }""",
+    "TopK": """g (float[2,3] v) => (float[1,3] y, int64[1,3] w) <int64[1] k = {1}> {
+      y, w = TopK <axis = -2> (v, k)
+    }""",
+}
+
+
+@pytest.mark.parametrize("name", FROM_BEHIND)
+def test_axes_are_counted_from_the_front_before_opset_11(name: str) -> None:
+    model = onnx.parser.parse_model(f'<ir_version: 7, opset_import: ["" : 12]> {FROM_BEHIND[name]}')
+    after = convert(model, opset=10)
+    stated = [a for a in after.graph.node[0].attribute if "ax" in a.name]
+    assert stated
+    assert all(axis >= 0 for a in stated for axis in (*a.ints, a.i))
+    feed = {"v": np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3), "x": np.ones(2, np.float32)}
+    feed = {entry.name: feed[entry.name] for entry in model.graph.input}
+    for found, expected in zip(run_model(after, feed), run_model(model, feed), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("zero", "written_out"), [(0, False), (5, True), (None, True)])
+def test_no_zero_point_is_dequantized_with_32_bits(zero: int | None, written_out: bool) -> None:
+    """The standard allows none beside int32, in which 16 bits are dequantized before opset 21."""
+    given = ", int16 z" if zero is None else ""
+    stated = "" if zero is None else f", int16 z = {{{zero}}}"
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
+        g (int16[4] x{given}) => (float[4] y) <float s = {{0.25}}{stated}> {{ y = DequantizeLinear (x, s, z) }}""")
+    after = convert(model, opset=20)
+    assert ("DequantizeLinear" not in [node.op_type for node in after.graph.node]) is written_out
+    feed = {"x": np.asarray([-32768, -1, 7, 32767], np.int16)}
+    feed |= {} if given == "" else {"z": np.asarray(-9, np.int16)}
+    np.testing.assert_array_equal(run_model(after, feed)[0], run_model(model, feed)[0])

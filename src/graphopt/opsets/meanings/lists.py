@@ -43,6 +43,18 @@ def counted_from_the_front(node: Node, change: Change, rw: Rewriter) -> Iterator
         yield from automatic.down(node, change, rw)
 
 
+@down(11, "Scan")
+def scanned_from_the_front(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
+    """Replace negative axes of scanned operands and results; a result that is left out has any axis."""
+    states = len(node.inputs) - node.attr("num_scan_inputs")
+    for name, values in (("scan_input_axes", node.inputs), ("scan_output_axes", node.outputs)):
+        axes = node.attr(name) or ()
+        if any(axis < 0 for axis in axes):
+            pairs = zip(values[states:], axes, strict=False)
+            rw.set_attr(node, **{name: tuple(0 if value is None else value.axis(axis) for value, axis in pairs)})
+    yield from automatic.down(node, change, rw)
+
+
 @up(11, "Compress")
 def lists_are_compressed(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
     """Reshape a scalar to a list of one, which is required from opset 11 on."""
@@ -199,8 +211,10 @@ def largest_first(node: Node, change: Change, rw: Rewriter) -> Iterator[None]:
         values, indices = rw.outputs(2, "TopK", rw.op("Neg", x), node.operand(1), axis=axis)
         rw.replace(node, [rw.op("Neg", values), indices])
         return
+    axis = node.attr("axis", -1)
+    stated = {"axis": x.axis(axis)} if axis < -1 else {}
     yield
-    rw.set_attr(node, largest=None, sorted=None)
+    rw.set_attr(node, largest=None, sorted=None, **stated)
 
 
 def _by_places(node: Node, rw: Rewriter, *, smallest: bool) -> None:

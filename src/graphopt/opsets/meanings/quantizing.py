@@ -86,7 +86,10 @@ def scales_of_blocks(node: Node, change: Change, rw: Rewriter) -> Step:
         of_elements = [None if each is None else _taken(rw, each, blocks, axis) for each in (scale, zero)]
         _by_arithmetic(node, rw, of_elements[0] or scale, of_elements[1])
         return None
-    narrow = node.op_type == "QuantizeLinear" and node.result.dtype in (TensorProto.INT16, TensorProto.UINT16)
+    # Between casts `DequantizeLinear` would take int32, for which the standard allows no zero point.
+    read = node.op_type == "DequantizeLinear"
+    narrow = (x if read else node.result).dtype in (TensorProto.INT16, TensorProto.UINT16)
+    narrow = narrow and not (read and (zero is None or zero.holds(0)))
     if narrow and any(True for _ in lacking(node, change.before)):  # type: ignore[arg-type]  # the standard had it
         behind = len(x.dims()) - x.axis(node.attr("axis", 1)) - 1 if scale.dims() not in ((), (1,)) else 0
         _by_arithmetic(node, rw, _behind(rw, scale, behind), None if zero is None else _behind(rw, zero, behind))
