@@ -134,7 +134,7 @@ class PassManager:
         """Optimize a model.
 
         Args:
-            source: a path, serialized bytes, a `ModelProto`, or a view (which is changed).
+            source: a path, serialized bytes, a `ModelProto`, or a view, which is changed.
             inplace: change the given `ModelProto` instead of making a new one; `Result.model` is then that proto.
 
         Returns:
@@ -143,12 +143,15 @@ class PassManager:
         Raises:
             ModelError: the model cannot be read, was written for another target, or cannot be converted to the
                 requested opset.
+            UsageError: a setting that applies when a model is loaded is stated for a view.
             VerificationError: with `verify=True`, the result differs from the original.
         """
         start = perf_counter()
         make_room()
         with paused_gc():
-            model = source if isinstance(source, Model) else self._load(source, inplace=inplace and not self.verify)
+            model = self._load(source, inplace=inplace and not self.verify)
+            # Without a comparison, nobody reads the original, and a view need not be copied.
+            given = source if not isinstance(source, Model) else _copy(model) if self.verify else b""
             self._check_target(model)
             before = Census.of(model)
             if self.opset is not None:
@@ -160,8 +163,8 @@ class PassManager:
             execute(self.plan, model, log, strict=self.strict, check=self.check, options=self.options)
             result = Result(model, log, before, perf_counter() - start, str(self.plan.pipeline))
         self._tell(result)
-        if self.verify and not isinstance(source, Model):
-            self._verify(source, result)
+        if self.verify:
+            self._verify(given, result)
             if inplace and isinstance(source, onnx.ModelProto):
                 source.CopyFrom(result.model)
                 result.model = source
@@ -188,7 +191,13 @@ class PassManager:
         for name, hits in result.hits.items():
             logger.debug("%s: %d", name, hits)
 
-    def _load(self, source: Source, *, inplace: bool) -> Model:
+    def _load(self, source: Source | Model, *, inplace: bool) -> Model:
+        if isinstance(source, Model):
+            stated = self.shapes, self.dims, self.constant_initializers, self.opaque_weights
+            if any(stated[:3]) or stated[3] not in (None, source.opaque):
+                names = "shapes, dims, constant_initializers and opaque_weights"
+                raise UsageError(f"{names} apply when a model is loaded, found a view, which is loaded already")
+            return source
         return load_fixed(
             source, self.shapes, self.dims, inplace=inplace, opaque=self.opaque_weights,
             constant_initializers=self.constant_initializers,
@@ -290,6 +299,13 @@ class PassManager:
         from graphopt.audit import audit
 
         return audit(source, managers={str(self.level): self}, against=against, **settings)
+
+
+def _copy(view: Model) -> onnx.ModelProto:
+    """The present model of a view; what `flush` returns may be changed with the view."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(view.flush())
+    return proto
 
 
 def _check_kinds(**arguments: Any) -> None:

@@ -20,6 +20,7 @@ import pytest
 import graphopt
 from graphopt import Level, Numerics, PassManager, api, demo
 from graphopt.errors import ModelError, UsageError
+from graphopt.ir import Model
 from graphopt.manager import RunSettings
 from graphopt.pipeline import run as running
 from graphopt.verify import assert_equivalent
@@ -189,6 +190,26 @@ def test_choices_take_strings() -> None:
     assert Numerics("fast") is Numerics.of(Numerics.FAST)
     with pytest.raises(UsageError, match="unknown level 'bsic'; expected one of basic, extended, layout, all"):
         Level.of("bsic")
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_what_is_done_to_a_view_is_verified(monkeypatch: pytest.MonkeyPatch, inplace: bool) -> None:
+    result = PassManager(verify=True).run(Model.load(small_model(), inplace=inplace))
+    assert result.changed
+    assert result.verification is not None
+    compared: list[Any] = []
+    monkeypatch.setattr(PassManager, "_verify", lambda _, before, result: compared.extend((before, result.model)))
+    PassManager(verify=True).run(Model.load(small_model(), inplace=inplace))
+    assert compared[0] == small_model()
+    assert compared[1] != small_model()
+
+
+@pytest.mark.parametrize(
+    "settings", [{"dims": {"N": 1}}, {"shapes": {"x": [1]}}, {"constant_initializers": True}, {"opaque_weights": "all"}]
+)
+def test_a_loaded_model_is_not_loaded_otherwise(settings: Any) -> None:
+    with pytest.raises(UsageError, match="found a view, which is loaded already"):
+        PassManager(**settings).run(Model.load(small_model()))
 
 
 def test_results_print_and_become_json_html_and_a_notebook_view() -> None:
