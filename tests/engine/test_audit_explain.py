@@ -276,3 +276,33 @@ def test_where_nothing_was_to_do_that_is_said() -> None:
         '<ir_version: 9, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) { y = Relu (x) }'
     )
     assert "no pass fired or nearly fired" in str(explain(model))
+
+
+_INNER = """<ir_version: 11, opset_import: ["" : 17, "f" : 1]> g (float[2,3,4] x, bool c) => (float[2,3,4] y) {
+  a = f.F (x)
+  y = If (c) <then_branch = t () => (float[2,3,4] u) { u = Neg (a) }, else_branch = e () => (float[2,3,4] v) { v = Relu (a) }>
+}
+<domain: "f", opset_import: ["" : 12]> F (p) => (q) { q = Softmax (p) }"""
+
+
+def _branch(model: onnx.ModelProto) -> onnx.GraphProto:
+    return model.graph.node[1].attribute[0].g
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda m: setattr(m.functions[0].opset_import[0], "version", 13), "changed"),  # of Softmax, for example
+        (lambda m: setattr(_branch(m).output[0].type.tensor_type.shape.dim[0], "dim_param", "n"), "changed"),
+        (lambda m: _branch(m).quantization_annotation.add(tensor_name="u"), "other"),
+        (lambda m: setattr(_branch(m), "doc_string", "said"), "other"),
+        (lambda m: m.graph.input[0].metadata_props.add(key="a", value="b"), "other"),
+        (lambda m: m.graph.node[0].device_configurations.add(configuration_id="two"), "other"),
+        (lambda m: m.configuration.add(name="two", num_devices=2), "other"),
+    ],
+)
+def test_diff_shows_what_differs_inside_and_beside(change, told: str) -> None:
+    before, after = onnx.parser.parse_model(_INNER), onnx.parser.parse_model(_INNER)
+    assert diff(before, after).empty
+    change(after)
+    assert len(getattr(diff(before, after), told)) == 1

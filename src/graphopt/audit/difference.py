@@ -10,10 +10,10 @@ from zlib import crc32
 
 import onnx
 
-from graphopt.audit.inspection import graphs, nodes
+from graphopt.audit.inspection import nodes
 from graphopt.ir import Graph, Model, Node, Source, Tensor, Value, shown_op
 from graphopt.ir.types import type_name
-from graphopt.verify.interface import differences, interface_of
+from graphopt.verify.interface import differences, interface_of, spec_of
 
 
 @dataclass(slots=True)
@@ -80,9 +80,8 @@ def diff(before: Source | Model, after: Source | Model) -> Diff:
     Raises:
         ModelError: one of them cannot be read.
     """
-    old = before if isinstance(before, Model) else Model.load(before)
-    new = after if isinstance(after, Model) else Model.load(after)
-    old_proto, new_proto = old.flush() if old.changed else old.proto, new.flush() if new.changed else new.proto
+    old, new = _as_read(before), _as_read(after)
+    old_proto, new_proto = old.proto, new.proto
     found = Diff()
     found.ops = _counts(old, new)
     _compare_nodes(old, new, found)
@@ -99,6 +98,12 @@ def diff(before: Source | Model, after: Source | Model) -> Diff:
     found.metadata = [key for key in keys if old.metadata.get(key) != new.metadata.get(key)]
     found.other = [*_headers(old_proto, new_proto), *_renamed(old, new), *_remarks(old_proto, new_proto)]
     return found
+
+
+def _as_read(source: Source | Model) -> Model:
+    """The view of a model whose protos state all that it has: a changed one is written and read again."""
+    view = source if isinstance(source, Model) else Model.load(source)
+    return Model.load(view.flush(), opaque=view.opaque) if view.changed else view
 
 
 def _counts(old: Model, new: Model) -> dict[str, tuple[int, int]]:
@@ -164,27 +169,51 @@ def _remarks(old: onnx.ModelProto, new: onnx.ModelProto) -> list[str]:
     return [f"{title}: {(a - b).total()} gone, {(b - a).total()} new" for title, a, b in counted if a != b]
 
 
+def _parts(model: onnx.ModelProto) -> list[Any]:
+    """Everything below the model that has documentation and metadata."""
+    parts: list[Any] = [*model.functions, *nodes(model)]
+    for graph in _graphs(model):
+        parts += [graph, *graph.input, *graph.output, *graph.initializer]
+    return parts
+
+
+def _graphs(model: onnx.ModelProto) -> list[onnx.GraphProto]:
+    """The main graph and all subgraphs, those inside functions included."""
+    attributes = [attribute for node in nodes(model) for attribute in node.attribute]
+    return [model.graph, *(graph for each in attributes for graph in ([each.g] if _graph(each) else each.graphs))]
+
+
 def _docs(model: onnx.ModelProto) -> list[str]:
-    graph = model.graph
-    parts: tuple[Any, ...] = (model, graph, *graph.input, *graph.output, *model.functions, *nodes(model))
-    return [part.doc_string for part in parts if part.doc_string]
+    return [part.doc_string for part in (model, *_parts(model)) if part.doc_string]
 
 
 def _entries(model: onnx.ModelProto) -> list[tuple[str, str]]:
-    entries = [*model.graph.metadata_props, *(entry for node in nodes(model) for entry in node.metadata_props)]
-    return [(entry.key, entry.value) for entry in entries]
+    return [(entry.key, entry.value) for part in _parts(model) for entry in part.metadata_props]
+
+
+def _devices(model: onnx.ModelProto) -> list[bytes]:
+    of_nodes = (each for node in nodes(model) for each in node.device_configurations)
+    return _written([*model.configuration, *of_nodes])
+
+
+def _types(model: onnx.ModelProto) -> list[bytes]:
+    holders: list[Any] = [*_graphs(model), *model.functions]
+    return _written(info for each in holders for info in each.value_info)
+
+
+def _written(messages: Iterable[Any]) -> list[bytes]:
+    return [each.SerializeToString(deterministic=True) for each in messages]
 
 
 _REMARKS: dict[str, Callable[[onnx.ModelProto], list[Any]]] = {
     "documentation strings": _docs,
     "metadata of graph and nodes": _entries,
-    "stated types of inner values": lambda m: [
-        each.SerializeToString(deterministic=True) for graph in graphs(m) for each in graph.value_info
-    ],
-    "quantization annotations": lambda m: [
-        each.SerializeToString(deterministic=True) for each in m.graph.quantization_annotation
-    ],
-    "training information": lambda m: [each.SerializeToString(deterministic=True) for each in m.training_info],
+    "device configurations": _devices,
+    "stated types of inner values": _types,
+    "quantization annotations": lambda m: _written(
+        each for graph in _graphs(m) for each in graph.quantization_annotation
+    ),
+    "training information": lambda m: _written(m.training_info),
     "functions": lambda m: [f"{f.domain}::{f.name}:{f.overload}" for f in m.functions],
 }
 
@@ -204,17 +233,21 @@ def _inner(model: Model) -> dict[str, Graph]:
 
 
 def _heading(graph: Graph) -> str:
-    """The inputs and outputs of a subgraph or function, in one line."""
+    """The inputs and outputs of a subgraph, or those of a function with its opsets, in one line."""
+    proto = graph.proto
     inputs, outputs = (", ".join(value.name for value in values) for values in (graph.inputs, graph.outputs))
+    if isinstance(proto, onnx.GraphProto):
+        inputs, outputs = (", ".join(f"{each.name}: {spec_of(each.name, each.type)}" for each in values)
+                           for values in (proto.input, proto.output))  # fmt: skip
     if graph.owner is not None:
         key = next(key for key, each in graph.owner.subgraphs.items() if each is graph)
         return f"{_first(graph.owner)}.{key}({inputs}) gives {outputs}"
-    proto = graph.proto
-    attributes = ""
+    attributes, opsets = "", ""
     if isinstance(proto, onnx.FunctionProto):
         defaults = (str(onnx.helper.printable_attribute(each)) for each in proto.attribute_proto)
         attributes = ", ".join([*proto.attribute, *defaults])
-    return f"function {graph.name}({inputs}) <{attributes}> gives {outputs}"
+        opsets = ", ".join(sorted(f"{each.domain or 'ai.onnx'} {each.version}" for each in proto.opset_import))
+    return f"function {graph.name}({inputs}) <{attributes}> of {opsets} gives {outputs}"
 
 
 def _by_output(model: Model) -> dict[tuple[str, str], Node]:

@@ -67,12 +67,12 @@ class Interface:
 def interface_of(model: onnx.ModelProto) -> Interface:
     """Read a model's interface."""
     defaults = {t.name for t in model.graph.initializer} | {t.values.name for t in model.graph.sparse_initializer}
-    inputs = [_spec(value.name, value.type) for value in model.graph.input]
+    inputs = [spec_of(value.name, value.type) for value in model.graph.input]
     overridable = tuple(s for s in inputs if s.name in defaults)
     return Interface(
         tuple(s for s in inputs if s.name not in defaults),
         overridable if model.ir_version >= _FIRST_OVERRIDABLE_IR else (),
-        tuple(_spec(value.name, value.type) for value in model.graph.output),
+        tuple(spec_of(value.name, value.type) for value in model.graph.output),
     )
 
 
@@ -145,16 +145,17 @@ def _breaks(old: Spec, new: Spec, *, narrowing_breaks: bool) -> bool:
     return False
 
 
-def _spec(name: str, proto: onnx.TypeProto) -> Spec:
+def spec_of(name: str, proto: onnx.TypeProto) -> Spec:
+    """An input or output of a type."""
     kind = proto.WhichOneof("value")
     if kind == "tensor_type":
         tensor = proto.tensor_type
         shape = tuple(_dim(d) for d in tensor.shape.dim) if tensor.HasField("shape") else None
         return Spec(name, "tensor", tensor.elem_type, shape)
     if kind == "sequence_type":
-        return Spec(name, "sequence", element=_spec(name, proto.sequence_type.elem_type))
+        return Spec(name, "sequence", element=spec_of(name, proto.sequence_type.elem_type))
     if kind == "optional_type":
-        return Spec(name, "optional", element=_spec(name, proto.optional_type.elem_type))
+        return Spec(name, "optional", element=spec_of(name, proto.optional_type.elem_type))
     if kind == "map_type":
         return Spec(name, "map")
     if kind == "sparse_tensor_type":
