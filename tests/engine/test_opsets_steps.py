@@ -137,3 +137,13 @@ def test_no_zero_point_is_dequantized_with_32_bits(zero: int | None, written_out
     feed = {"x": np.asarray([-32768, -1, 7, 32767], np.int16)}
     feed |= {} if given == "" else {"z": np.asarray(-9, np.int16)}
     np.testing.assert_array_equal(run_model(after, feed)[0], run_model(model, feed)[0])
+
+
+@pytest.mark.parametrize("op", ["Max", "Min"])
+@pytest.mark.parametrize("target", [11, 9, 8])
+def test_unsigned_integers_of_64_bits_are_chosen_between(op: str, target: int) -> None:
+    """The runtime has no `Where` of them."""
+    model = onnx.parser.parse_model(f"""<ir_version: 7, opset_import: ["" : 13]>
+        g (uint64[4] x, uint64[1] z) => (uint64[4] y) {{ y = {op} (x, z) }}""")
+    feed = {"x": np.asarray([0, 1 << 63, (1 << 64) - 1, 7], np.uint64), "z": np.asarray([(1 << 63) + 1], np.uint64)}
+    np.testing.assert_array_equal(run_model(convert(model, opset=target), feed)[0], run_model(model, feed)[0])

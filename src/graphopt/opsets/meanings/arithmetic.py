@@ -114,7 +114,11 @@ def greater_of_integers(node: Node, change: Change, rw: Rewriter) -> Iterator[No
     for other in node.inputs[1:]:
         assert other is not None
         chosen = rw.op("Greater" if node.op_type == "Max" else "Less", result, other)
-        result = rw.op("Where", chosen, result, other)
+        pair = [result, other]
+        if x.dtype == TensorProto.UINT64:  # ONNX Runtime has no `Where` of them; casts keep their bits
+            pair = [rw.op("Cast", each, to=TensorProto.INT64) for each in pair]
+        result = rw.op("Where", chosen, *pair)
+        result = result if x.dtype != TensorProto.UINT64 else rw.op("Cast", result, to=x.dtype)
     rw.replace(node, [rw.op("Identity", x) if result is x else result])
 
 
