@@ -16,7 +16,7 @@ from graphopt.ir import ExternalData, Model, Source, paused_gc
 from graphopt.ir.external import check_opaque
 from graphopt.ir.foreign import as_ir_model, is_program
 from graphopt.ir.foreign import write as write_foreign
-from graphopt.ir.interface import load_fixed
+from graphopt.ir.interface import load_fixed, restored_on_error
 from graphopt.ir.model import IrModel, Program
 from graphopt.pipeline import INLINE, Pipeline, Plan, execute, pipeline_of
 from graphopt.printable import counted
@@ -148,7 +148,7 @@ class PassManager:
         """
         start = perf_counter()
         make_room()
-        with paused_gc():
+        with paused_gc(), restored_on_error(source if inplace else None):
             model = self._load(source, inplace=inplace and not self.verify)
             # Without a comparison, nobody reads the original, and a view need not be copied.
             given = source if not isinstance(source, Model) else _copy(model) if self.verify else b""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import onnx
 import pytest
 
 from graphopt.errors import UsageError
 from graphopt.manager import PassManager, optimize
+from graphopt.opsets import ConversionError
+from graphopt.opsets.conversion import convert_source
 
 MODEL = onnx.parser.parse_model(
     '<ir_version: 9, opset_import: ["" : 18]> g (float[n,3] x, float[n,m] z) => (float[n,3] y, float[n,m] w)'
@@ -56,6 +60,22 @@ def test_what_is_refused_changes_nothing_inplace_either() -> None:
     for settings in ({"shapes": {"x": [2, 3], "z": [5]}}, {"shapes": {"x": [2, 3]}, "dims": {"k": 1}}):
         with pytest.raises(UsageError):
             optimize(model, inplace=True, **settings)
+        assert model.SerializeToString() == before
+
+
+@pytest.mark.parametrize("settings", [{"dims": {"n": 4}}, {"shapes": {"x": [4]}}, {"constant_initializers": True}])
+def test_a_model_that_is_refused_after_it_is_loaded_stays_as_it_was(settings: Any) -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 20]>
+        g (float[n] x, float[1] w) => (string[n] y) <float[1] w = {1}> {
+          z = Mul (x, w)  s = Cast <to = 8> (z)  y = StringConcat (s, s)
+        }""")
+    before = model.SerializeToString()
+    with pytest.raises(ConversionError, match="StringConcat"):
+        optimize(model, inplace=True, opset=12, **settings)
+    assert model.SerializeToString() == before
+    if "constant_initializers" not in settings:
+        with pytest.raises(ConversionError, match="StringConcat"):
+            convert_source(model, 12, inplace=True, **settings)
         assert model.SerializeToString() == before
 
 

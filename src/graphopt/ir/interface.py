@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import index
 from typing import SupportsIndex, cast
 
@@ -44,6 +45,24 @@ def load_fixed(
     if constant_initializers:
         fix_initializers(model)
     return model
+
+
+@contextmanager
+def restored_on_error(source: object) -> Iterator[None]:
+    """Context that restores the interface of a proto, which `load_fixed` may change in place, if its body raises.
+
+    Args:
+        source: a proto that may be changed; anything else is left alone.
+    """
+    graph = source.graph if isinstance(source, onnx.ModelProto) else onnx.GraphProto()
+    kept = onnx.GraphProto(input=graph.input, output=graph.output)
+    try:
+        yield
+    except BaseException:
+        for field, before in ((graph.input, kept.input), (graph.output, kept.output)):
+            del field[:]
+            field.extend(before)
+        raise
 
 
 def fix_initializers(model: Model) -> None:

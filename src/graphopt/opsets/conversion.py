@@ -21,7 +21,7 @@ from graphopt.analysis.shapes import ShapeAnalysis
 from graphopt.errors import Decline, GraphoptError, StaleError, UsageError
 from graphopt.ir import Graph, Model, Node, Source, paused_gc
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
-from graphopt.ir.interface import load_fixed
+from graphopt.ir.interface import load_fixed, restored_on_error
 from graphopt.ir.seal import unsealed
 from graphopt.opsets import meanings
 from graphopt.opsets.bodies import write_out
@@ -461,8 +461,9 @@ def convert_source(
     Returns:
         The conversion, with the model.
     """
-    model = load_fixed(source, shapes, dims, inplace=inplace, opaque=opaque_weights)
-    return convert_loaded(model, opset_for(model, opset, runtime), ml_opset=ml_opset)
+    with restored_on_error(source if inplace else None):
+        model = load_fixed(source, shapes, dims, inplace=inplace, opaque=opaque_weights)
+        return convert_loaded(model, opset_for(model, opset, runtime), ml_opset=ml_opset)
 
 
 def convert_loaded(model: Model, opset: int | None = None, *, ml_opset: int | None = None) -> Conversion:
