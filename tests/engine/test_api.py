@@ -301,6 +301,18 @@ def test_inspection_names_operators_and_counts_bodies() -> None:
     assert dict(found.rows())["nodes"] == "9, those of 2 bodies of control flow and 1 function included"
 
 
+def test_a_sparse_default_is_no_required_input() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[3] x, float[3] s) => (float[3] y) { y = Add (x, s) }""")
+    values, places = np.asarray([5, 7], np.float32), np.asarray([0, 2], np.int64)
+    sparse = onnx.helper.make_sparse_tensor(
+        onnx.numpy_helper.from_array(values, "s"), onnx.numpy_helper.from_array(places), [3]
+    )
+    model.graph.sparse_initializer.append(sparse)
+    found = api.inspect(model)
+    assert (list(found.inputs), list(found.optional_inputs)) == (["x"], ["s"])
+
+
 def test_memory_counts_what_a_body_reads_until_then() -> None:
     model = onnx.parser.parse_model("""
         <ir_version: 9, opset_import: ["" : 17]>

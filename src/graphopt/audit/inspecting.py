@@ -125,7 +125,8 @@ def inspect(source: Source) -> Inspection:
     ends = [*graph.inputs, *graph.outputs]
     declared = {value: value.type for value in ends if isinstance(value.type, TensorType)}
     infer_types(model)
-    given = [value for value in graph.inputs if value.tensor is None]
+    defaults = {value.name: value for value in graph.defaults}
+    given = [value for value in graph.inputs if value.name not in defaults]
     weights: Counter[str] = Counter()
     tensors = list(_tensors(model))
     for tensor in tensors:
@@ -138,7 +139,7 @@ def inspect(source: Source) -> Inspection:
         ir_version=model.ir_version,
         opsets={each.domain: each.version for each in proto.opset_import},
         inputs={value.name: _stated(types[value]) for value in given},
-        optional_inputs={value.name: _stated(types[value]) for value in graph.inputs if value.tensor is not None},
+        optional_inputs={value.name: _stated(types[value]) for value in defaults.values()},
         outputs={value.name: _stated(types[value]) for value in graph.outputs},
         symbols=sorted(d for d in symbols if isinstance(d, str)),
         nodes=sum(1 for _ in model.nodes()),
