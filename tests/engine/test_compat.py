@@ -117,6 +117,32 @@ def test_rename_reaches_into_branches() -> None:
     assert branches == ["input_0", "input_0"]
 
 
+def trained() -> onnx.ModelProto:
+    """A model that states how `w` is trained, from its input and its output."""
+    model = onnx.parser.parse_model("""<ir_version: 11, opset_import: ["" : 18]>
+    g (int64[2] x) => (int64[2] y) <int64[2] w = {1, 2}> { y = Add (x, w) }""")
+    info = model.training_info.add()
+    step = "step () => (int64[2] new) { input_0 = Sub (y, x)  new = Add (w, input_0) }"
+    info.algorithm.CopyFrom(onnx.parser.parse_graph(step))
+    info.update_binding.add(key="w", value="new")
+    return model
+
+
+def test_rename_reaches_training_information_and_shardings() -> None:
+    model = trained()
+    model.graph.node[0].device_configurations.add(configuration_id="two").sharding_spec.add(tensor_name="x")
+    after = onnxoptimizer.optimize(model, ["rename_input_output"])
+    difference, new = after.training_info[0].algorithm.node
+    assert (difference.input, difference.output) == (["output_0", "input_0"], ["input_0_1"])
+    assert new.input == ["w", "input_0_1"]
+    assert after.graph.node[0].device_configurations[0].sharding_spec[0].tensor_name == "input_0"
+
+
+def test_what_training_reads_keeps_its_type() -> None:
+    after = onnxoptimizer.optimize(trained(), ["rewrite_input_dtype"])
+    assert after.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.INT64
+
+
 def test_rewrite_input_dtype() -> None:
     graph = staged("rewrite_input_dtype").graph
     assert [i.type.tensor_type.elem_type for i in graph.input] == [onnx.TensorProto.FLOAT, onnx.TensorProto.INT32]

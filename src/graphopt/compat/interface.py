@@ -15,6 +15,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 
 from graphopt.errors import UsageError
 from graphopt.ir import Model, Source
+from graphopt.ir.load import trained_names
 from graphopt.verify import Feed, sample_inputs
 from graphopt.verify.inference import infer
 from graphopt.verify.interface import Shapes, sizes_from_shapes
@@ -84,10 +85,10 @@ def rename_input_output(model: ModelProto) -> None:
 def rewrite_input_dtype(model: ModelProto) -> None:
     """Change int64 inputs to int32, and cast them.
 
-    Inputs with an initializer stay, and so do inputs that are outputs too.
+    Inputs with an initializer stay, and so do inputs that are outputs too, or that training information names.
     """
     graph = model.graph
-    kept = _weights(graph) | {info.name for info in graph.output}
+    kept = _weights(graph) | {info.name for info in graph.output} | trained_names(model)
     taken = _all_names(graph)
     casts = []
     for info in graph.input:
@@ -290,17 +291,27 @@ def _replace(names: MutableSequence[str], mapping: Mapping[str, str]) -> None:
 
 def _rename(model: ModelProto, wanted: dict[str, str]) -> None:
     """Rename values of the main graph and all their uses; values with conflicting names are renamed too."""
-    taken = _all_names(model.graph) | set(wanted.values())
+    training = [graph for info in model.training_info for graph in (info.initialization, info.algorithm)]
+    tops = [model.graph, *training]
+    names = set[str]().union(*map(_all_names, tops))
+    taken = names | set(wanted.values())
     mapping = dict(wanted)
-    for name in set(wanted.values()) & (_all_names(model.graph) - set(wanted)):
+    for name in set(wanted.values()) & (names - set(wanted)):
         mapping[name] = _fresh(name, taken)
-    for graph in _graphs(model.graph):
+    for graph in (each for top in tops for each in _graphs(top)):
         for node in graph.node:
             _replace(node.input, mapping)
             _replace(node.output, mapping)
+            for spec in (each for devices in node.device_configurations for each in devices.sharding_spec):
+                spec.tensor_name = mapping.get(spec.tensor_name, spec.tensor_name)
         for info in (*graph.input, *graph.output, *graph.value_info):
             info.name = mapping.get(info.name, info.name)
         for tensor in (*graph.initializer, *(each.values for each in graph.sparse_initializer)):
             tensor.name = mapping.get(tensor.name, tensor.name)
         for note in graph.quantization_annotation:
             note.tensor_name = mapping.get(note.tensor_name, note.tensor_name)
+            for entry in note.quant_parameter_tensor_names:
+                entry.value = mapping.get(entry.value, entry.value)
+    for trained in model.training_info:
+        for entry in (*trained.initialization_binding, *trained.update_binding):
+            entry.key, entry.value = (mapping.get(each, each) for each in (entry.key, entry.value))
