@@ -103,6 +103,24 @@ def test_quantization_after_preprocessing(tmp_path: Path) -> None:
     assert np.abs(found - expected).max() <= 0.05 * np.ptp(expected)  # eight bits of the range, accumulated
 
 
+def test_no_wrong_size_is_stated_for_quantization(tmp_path: Path) -> None:
+    """At opset 10 the standard's inference takes the size of a slice for that of the whole axis."""
+    model = onnx.parser.parse_model("""<ir_version: 5, opset_import: ["" : 10]>
+        g (float[n] x) => (float[?] y, float[?] z) <int64[1] first = {1}, int64[1] last = {9}, int64[1] axis = {0}> {
+          part = Slice (x, first, last, axis)  y = Neg (part)  z = Slice (x, first, last, axis)
+        }""")
+    before = model.SerializeToString()
+    for source in (model, before):
+        preprocess(source, tmp_path / "prepared.onnx")
+        prepared = onnx.load(tmp_path / "prepared.onnx")
+        inner = {info.name: info.type.tensor_type for info in prepared.graph.value_info}
+        sizes = [dim.dim_param or dim.dim_value for stated in inner.values() for dim in stated.shape.dim]
+        assert all(stated.elem_type == onnx.TensorProto.FLOAT for stated in inner.values())
+        assert sizes == [0] * len(inner)
+        assert prepared.graph.output == model.graph.output
+    assert model.SerializeToString() == before
+
+
 @pytest.mark.parametrize("key", ["made/mlp_mixer", "ts/resmlp_12_224"])
 def test_weights_stay_where_quantizers_look_for_them(key: str) -> None:
     """They quantize a constant right operand; of a left one `quantize_dynamic` makes nothing, and others lose by it."""

@@ -12,9 +12,11 @@ import os
 from typing import Unpack
 
 import onnx
-from google.protobuf.message import EncodeError
 
-from graphopt.ir import ExternalData, Model, Source
+from graphopt.analysis import infer_types
+from graphopt.ir import ExternalData, Graph, Model, Source
+from graphopt.ir.edit import mark_changed
+from graphopt.ir.types import GENERATED, encode_type
 from graphopt.manager import PassManager, RunSettings
 from graphopt.rewrite import Level
 
@@ -36,14 +38,31 @@ def preprocess(
         ModelError: the model cannot be read, or the file cannot be written.
     """
     result = PassManager(level, **settings).run(source)
-    if external_data is not None:
-        result.save(destination, external_data)
-        onnx.shape_inference.infer_shapes_path(os.fspath(destination), data_prop=True)
-        return
-    try:
-        typed = onnx.shape_inference.infer_shapes(result.model, data_prop=True)
-    except (EncodeError, ValueError):  # above 2 GiB, the limit of one message
-        result.save(destination)
-        onnx.shape_inference.infer_shapes_path(os.fspath(destination), data_prop=True)
-    else:
-        Model.load(typed, inplace=True).save(destination)
+    # Types are stated in the protos of the view, and a given proto must stay as it is.
+    model = result.view
+    if isinstance(source, onnx.ModelProto):
+        model = Model.load(result.model, inplace=True, opaque=model.opaque)
+    infer_types(model)
+    for graph in model.graphs():
+        _state_types(graph)
+    mark_changed(model.graph)
+    model.save(destination, external_data)
+
+
+def _state_types(graph: Graph) -> None:
+    """State the inferred types of a graph's inner values: the standard's inference derives wrong ones in places."""
+    proto = graph.proto
+    for value in (each for node in graph for each in node.results):
+        if value.type is None or value.output_count:
+            continue
+        if value._info is None:
+            value._info = proto.value_info.add(name=value.name)
+        value._info.type.CopyFrom(_lasting(encode_type(value.type)))
+
+
+def _lasting(stated: onnx.TypeProto) -> onnx.TypeProto:
+    """A type without names of dimensions that inference made up, which mean nothing to other readers."""
+    for dim in stated.tensor_type.shape.dim if stated.HasField("tensor_type") else ():
+        if dim.dim_param.startswith(GENERATED):
+            dim.Clear()
+    return stated
