@@ -30,6 +30,9 @@ for _name, _bits in (("UINT4", 4), ("INT4", 4), ("FLOAT4E2M1", 4), ("UINT2", 2),
 KNOWN_TYPES = frozenset(_BITS) | {TensorProto.STRING}
 """The element types that this version can read."""
 
+NARROW_TYPES = frozenset(dtype for dtype, bits in _BITS.items() if bits < 8)
+"""The element types of fewer than 8 bits."""
+
 FLOAT_TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 """The floating-point element types that arithmetic operators accept."""
 

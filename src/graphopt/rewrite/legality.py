@@ -15,7 +15,7 @@ from graphopt.ir import Graph, Node, Tensor, TensorType, Value, ValueType, captu
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
 from graphopt.ir.schema import RUNTIMES_OWN, has_its_operands, op_schema
 from graphopt.ir.types import FLOAT_TYPES, is_told, type_name
-from graphopt.rewrite.operands import check_operand_types
+from graphopt.rewrite.operands import check_kernel, check_operand_types
 
 CONTRIB_OPSETS = {"com.microsoft": 1, "com.microsoft.nchwc": 1, "ai.onnx.ml": 3}
 """Versions at which domains are imported for the first operator that a rewrite adds of one."""
@@ -187,6 +187,7 @@ def check_node(node: Node, at: Node, constants: Mapping[Value, str]) -> None:
         if value in constants and value.tensor is not None:
             check_constant(graph, value.tensor)
     check_loads(node, node.inputs)
+    check_kernel(node, at)
     stated = node.constant_tensor() if node.op == "Constant" else None
     if stated is not None:
         check_constant(graph, stated, as_node=True)

@@ -14,7 +14,7 @@ from graphopt.errors import Decline
 from graphopt.ir import Node, Value
 from graphopt.ir.numpy_types import element_type, numpy_type
 from graphopt.ir.schema import element_types
-from graphopt.ir.types import type_name
+from graphopt.ir.types import NARROW_TYPES, type_name
 
 T = TypeVar("T")
 Operand = Value | np.ndarray | None
@@ -124,6 +124,28 @@ def check_operand_types(node: Node, operands: Sequence[Operand]) -> None:
             name = operand.name if isinstance(operand, Value) else ""
             kind = type_name(dtype)
             raise Decline("{} does not take {} of element type {}", node.op_type, name or "an operand", kind)
+
+
+_OF_NARROW = frozenset({"Cast", "DequantizeLinear", "QuantizeLinear", "Transpose"})
+"""The standard's operators that ONNX Runtime has kernels of for elements of fewer than 8 bits."""
+
+
+def check_kernel(node: Node, at: Node) -> None:
+    """Check that the runtime does not lack a new operator for elements of fewer than 8 bits, as it lacks most.
+
+    Args:
+        node: the node, not linked yet.
+        at: the node that it replaces; the runtime has that one's operator, or does not run the model anyway.
+
+    Raises:
+        Decline: it does.
+    """
+    if node.domain or node.subgraphs or node.op in _OF_NARROW or node.op == at.op:
+        return
+    for operand in node.inputs:
+        dtype = _element_type(operand)
+        if dtype in NARROW_TYPES:
+            raise Decline("the runtime has no {} for element type {}", node.op, type_name(dtype))
 
 
 def _element_type(operand: Operand) -> int | None:
