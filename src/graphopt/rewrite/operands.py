@@ -7,11 +7,11 @@ from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from onnx import defs
+from onnx import TensorProto, defs
 
 from graphopt.analysis.nodes import dtype_of_output
 from graphopt.errors import Decline
-from graphopt.ir import Node, Value
+from graphopt.ir import FLOAT8_TYPES, Node, Value
 from graphopt.ir.numpy_types import element_type, numpy_type
 from graphopt.ir.schema import element_types
 from graphopt.ir.types import NARROW_TYPES, type_name
@@ -127,24 +127,36 @@ def check_operand_types(node: Node, operands: Sequence[Operand]) -> None:
 
 
 _OF_NARROW = frozenset({"Cast", "DequantizeLinear", "QuantizeLinear", "Transpose"})
-"""The standard's operators that ONNX Runtime has kernels of for elements of fewer than 8 bits."""
+_OF_FLOAT8 = _OF_NARROW | {"Identity", "IsInf", "IsNaN", "Reshape", "Shape"}
+"""The standard's operators that ONNX Runtime has kernels of for elements of fewer than 8 bits, and for 8-bit floats."""
+_NOT_OF_BFLOAT16 = frozenset({"DepthToSpace", "Expand", "Size", "SpaceToDepth", "Tile", "Where"})
+"""Operators that it has kernels of for all other types of common size."""
+
+
+def _is_lacking(op: str, dtype: int) -> bool:
+    if dtype in NARROW_TYPES:
+        return op not in _OF_NARROW
+    if dtype in FLOAT8_TYPES:
+        return op not in _OF_FLOAT8
+    return dtype == TensorProto.BFLOAT16 and op in _NOT_OF_BFLOAT16
 
 
 def check_kernel(node: Node, at: Node) -> None:
-    """Check that the runtime does not lack a new operator for elements of fewer than 8 bits, as it lacks most.
+    """Check that an operator is not added for an element type for which the runtime, which has others, lacks it.
 
     Args:
         node: the node, not linked yet.
-        at: the node that it replaces; the runtime has that one's operator, or does not run the model anyway.
+        at: the node that it replaces; what the runtime lacks for that one's operands does not matter.
 
     Raises:
-        Decline: it does.
+        Decline: it is.
     """
-    if node.domain or node.subgraphs or node.op in _OF_NARROW or node.op == at.op:
+    if node.domain or node.subgraphs:
         return
+    before = {value.dtype for value in at.inputs if value is not None} if at.op == node.op else ()
     for operand in node.inputs:
         dtype = _element_type(operand)
-        if dtype in NARROW_TYPES:
+        if dtype is not None and dtype not in before and _is_lacking(node.op, dtype):
             raise Decline("the runtime has no {} for element type {}", node.op, type_name(dtype))
 
 
