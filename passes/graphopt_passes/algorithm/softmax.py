@@ -204,10 +204,12 @@ def _weighed_mean(node: Node) -> tuple[Node, np.ndarray]:
     plain = not any(node.attr("pads") or ()) and set(node.attr("strides") or (1,)) == {1}
     if weight.dims() != (1, bins, 1, 1) or node.input(2) is not None or not plain:
         raise Decline("{} is not a weighted mean of {}", node.result.name, softmax.result.name)
-    weight.check_finite()
+    numbers = weight.array().reshape(bins)
+    if not np.abs(numbers).sum(dtype=np.float64) <= np.finfo(np.float32).max:
+        raise Decline("sums of exponentials weighted by {} may overflow", weight.name)
     if node.result.read_by(*_FUSED):
         raise Decline("the reader of {} will be fused into the convolution", node.result.name)
-    return softmax, weight.array().reshape(bins)
+    return softmax, numbers
 
 
 _FUSED = (*ACTIVATIONS, "Add", "Clip")
