@@ -178,7 +178,7 @@ class ConvertByteGroupsToDense(OfBytes):
     def write(self, convolution: ByteConvolution, rw: Rewriter) -> Value:
         weight, group = convolution.weight, convolution.group
         outputs, inputs = len(weight) // group, weight.shape[1]
-        if group == 1 or inputs == 1 or outputs == 1:
+        if group == 1 or inputs == 1 or outputs <= 1 or len(weight) % group:  # there may be more groups than outputs
             raise Decline
         rates = rates_of(rw.target)
         works = {each: self._dense_work(convolution, each) for each in range(1, group + 1)}

@@ -36,9 +36,10 @@ class ConvertMatmulOfBytes(OpRule):
             raise Decline("{} is not multiplied in float32", x.name)
         if node.input(4) is not None:
             raise Decline("the runtime rejects 8-bit weights with g_idx")
-        rows, outputs = int(node.attr("K")), int(node.attr("N"))
+        rows, outputs, block = (int(node.attr(name, 0)) for name in ("K", "N", "block_size"))
+        if min(rows, outputs, block) < 1:
+            raise Decline("{} does not state the sizes of its matrix and blocks", node.result.name)
         check_growth(stored, rw)
-        block = int(node.attr("block_size"))
         blocks = -(-rows // block)
         if stored.array().size != outputs * blocks * block:
             raise Decline("{} does not hold {} columns of whole blocks", stored.name, outputs)

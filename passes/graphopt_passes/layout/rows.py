@@ -148,8 +148,10 @@ def _widened(node: Node) -> dict[str, Any]:
     neutral = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 0}
     changed = {name: (number, *node.attrs[name]) for name, number in neutral.items() if name in node.attrs}
     if "pads" in node.attrs:
-        before, after = node.attrs["pads"]
-        changed["pads"] = (0, before, 0, after)
+        pads = node.attrs["pads"]
+        if len(pads) != 2:
+            raise Decline("{} pads one axis by {} numbers", node.result.name, len(pads))
+        changed["pads"] = (0, pads[0], 0, pads[1])
     return changed
 
 
