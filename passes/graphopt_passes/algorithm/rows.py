@@ -174,6 +174,9 @@ class ConvertRollToGather(Weighed, OpRule):
 
 _NUMBERS = {int}
 
+_LONGEST = 32
+"""The most operators of a chain."""
+
 
 def _may_roll(value: Value) -> bool:
     """Whether a `Concat` or `Gather` precedes the value in the chain, or shapes there are unknown or inconsistent."""
@@ -218,13 +221,13 @@ def _keeps_rows(node: Node) -> bool:
     return bool(perm) and perm[-1] == len(perm) - 1
 
 
-def _chain(value: Value, reader: Node) -> _Chain:
+def _chain(value: Value, reader: Node, most: int = _LONGEST) -> _Chain:
     """The chain that computes a value; an empty one if its producer does not move whole rows."""
     node = value.producer
-    if node is None or node.graph is not reader.graph or not isinstance(value.dims()[-1], int):
+    if not most or node is None or node.graph is not reader.graph or not isinstance(value.dims()[-1], int):
         return _begin(value)
     if node.op in ("Reshape", "Transpose") and _keeps_rows(node):
-        before = _of_part(node.operand(0), node)
+        before = _of_part(node.operand(0), node, most - 1)
         shape = tuple(value.sizes())[:-1]
         if node.op == "Reshape":
             if before.places.size != count(shape):  # possible in a branch that is never taken
@@ -233,19 +236,19 @@ def _chain(value: Value, reader: Node) -> _Chain:
         moved = before.places.transpose(Transpose.of(node).perm[:-1])
         return _further(before, moved, node, {"kernel": 1, "element": count(value.sizes())})
     if node.op == "Gather" and _keeps_rows(node):
-        return _picked(node)
+        return _picked(node, most - 1)
     if node.op == "Concat":
-        return _rolled(value, node)
+        return _rolled(value, node, most - 1)
     return _begin(value)
 
 
-def _picked(node: Node) -> _Chain:
+def _picked(node: Node, most: int) -> _Chain:
     """The chain up to a `Gather` along an axis other than the last."""
     x, positions = node.operand(0), node.operand(1).array()
     axis = x.axis(node.attr("axis", 0))
     if axis == len(x.dims()) - 1:
         return _begin(node.result)
-    before, sizes = _of_part(x, node), node.result.sizes()
+    before, sizes = _of_part(x, node, most), node.result.sizes()
     if positions.size and not -x.size(axis) <= positions.min() <= positions.max() < x.size(axis):
         raise Decline("{} holds an index that is out of range for {}", node.operand(1).name, x.name)
     work = {"kernel": 1, "element": count(sizes), "gathered row": count(sizes[: axis + 1])}
@@ -259,9 +262,9 @@ def _begin(value: Value) -> _Chain:
     return _Chain(value, np.arange(count(sizes[:-1])).reshape(sizes[:-1]), frozenset(), 0, {})
 
 
-def _of_part(value: Value, reader: Node) -> _Chain:
+def _of_part(value: Value, reader: Node, most: int) -> _Chain:
     """The chain that computes a value; an empty one if it has other readers."""
-    return _chain(value, reader) if value.one_use and not value.is_output else _begin(value)
+    return _chain(value, reader, most) if value.one_use and not value.is_output else _begin(value)
 
 
 def _further(before: _Chain, places: np.ndarray, node: Node, work: Work, rolls: int = 0) -> _Chain:
@@ -269,7 +272,7 @@ def _further(before: _Chain, places: np.ndarray, node: Node, work: Work, rolls: 
     return _Chain(before.source, places, before.nodes | {node}, before.rolls + rolls, total)
 
 
-def _rolled(value: Value, node: Node) -> _Chain:
+def _rolled(value: Value, node: Node, most: int) -> _Chain:
     """The chain up to a `Concat` of pieces of one value, along an axis other than the last."""
     axis = value.axis(node.attr("axis"))
     pieces = [node.operand(at) for at in range(len(node.inputs))]
@@ -283,7 +286,7 @@ def _rolled(value: Value, node: Node) -> _Chain:
     if len(known) < len(pieces):
         return _begin(value)
     x, readers = whole.pop(), set(parts)
-    before = _chain(x, node) if set(x.users) == readers and not x.is_output else _begin(x)
+    before = _chain(x, node, most) if set(x.users) == readers and not x.is_output else _begin(x)
     work = {"kernel": 1 + len(readers), "element": 2 * count(value.sizes())}
     return _further(before, before.places.take(np.concatenate(known), axis), node, work, rolls=1)
 

@@ -108,15 +108,15 @@ class EliminateTrueInAnd(OpRule):
         return rw.replace(node, [other if other.has_shape_of(node.result) else rw.op("Expand", other, sizes)])
 
 
-def _is_true(value: Value) -> int:
+def _is_true(value: Value, depth: int = 0) -> int:
     """2 if the value is a true constant, which is removed by preference, 1 if it is always true, else 0."""
     if value.holds(True):
         return 2
     node = value.made_by("GreaterOrEqual", "Expand")
-    if node is None:
+    if node is None or depth == _DEEPEST:
         return 0
     if node.op == "Expand":
-        return min(_is_true(node.operand(0)), 1)
+        return min(_is_true(node.operand(0), depth + 1), 1)
     counted, bound = node.operand(0), number(node.operand(1), "iu")
     longer = len(node.operand(1).dims()) > len(counted.dims())
     return int(bound is not None and bound <= 0 and not longer and _is_count(counted))

@@ -23,6 +23,8 @@ _LANES, _UNUSED, _OF_MASKED = 16, 4, 32
 pays."""
 _ROWS = 128
 """Rows from which several batches pay: the operator projects each head of each batch separately."""
+_MOST_MOVES = 16
+"""The most operators that arrange the columns of a product."""
 _HEADS_FROM, _WIDE, _FEW = 2, 640, 64
 """The fewest heads, among which threads divide the work, and the columns above which only so many rows pay."""
 
@@ -91,16 +93,16 @@ class _Columns:
     nodes: tuple[Node, ...]
 
     @classmethod
-    def of(cls, value: Value) -> _Columns:
+    def of(cls, value: Value, most: int = _MOST_MOVES) -> _Columns:
         """Read how a value is computed; declines if it does not consist of columns of a product."""
         node = value.producer
-        if node is None or node.op not in ("Gather", "Reshape", "Split", "Squeeze", "Transpose"):
+        if node is None or not most or node.op not in ("Gather", "Reshape", "Split", "Squeeze", "Transpose"):
             source, dims = _product(value), value.dims()
             if len(dims) not in (2, 3):
                 raise Decline("{} is not rows of one batch axis at most", value.name)
             axes = "mc" if len(dims) == 2 else "brc"
             return cls(source, axes, np.arange(source.outputs), dims[:2], source.nodes)
-        inner = cls.of(node.operand(0))
+        inner = cls.of(node.operand(0), most - 1)
         found = replace(inner, nodes=(*inner.nodes, node))
         if node.op == "Transpose":
             return found._moved(Transpose.of(node).perm)

@@ -158,10 +158,10 @@ def _is_of_bytes(node: Node | None) -> bool:
     return _is_quantized(node.result) or bool(node.op in _MATRICES and weight and weight.operand(0).is_const)
 
 
-def _is_quantized(value: Value) -> bool:
+def _is_quantized(value: Value, most: int = 4) -> bool:
     """Whether a reader quantizes a value, directly or after operators that other rules move past `QuantizeLinear`."""
-    users = value.users
-    return any(user.op == "QuantizeLinear" or (user.op in _BEHIND and _is_quantized(user.result)) for user in users)
+    behind = [user.result for user in value.users if most and user.op in _BEHIND]
+    return any(user.op == "QuantizeLinear" for user in value.users) or any(_is_quantized(v, most - 1) for v in behind)
 
 
 def _unlimited(value: Value) -> Value:

@@ -172,16 +172,19 @@ def _maker_of(value: Value) -> Node | None:
 
 def _readers_of(value: Value) -> Iterator[Node]:
     """The operators of this table that read signed bytes, moved or not; declines if others than these do."""
-    if value.output_count:
-        raise Decline("{} is a graph output", value.name)
-    for user in value.users:
-        if user.op == "Concat" or moves(value, user):
-            for result in user.results:
-                yield from _readers_of(result)
-        elif user.op in _FORMS:
-            yield user
-        elif user.op != "DequantizeLinear" or not is_whole(user):
-            raise Decline("{} is read by {}", value.name, user.op)
+    values = [value]
+    for each in values:
+        if each.output_count:
+            raise Decline("{} is a graph output", each.name)
+        if len(values) > _MOST_TOGETHER:
+            raise Decline("{} is moved more than {} times", value.name, _MOST_TOGETHER)
+        for user in each.users:
+            if user.op == "Concat" or moves(each, user):
+                values += [result for result in user.results if result not in values]
+            elif user.op in _FORMS:
+                yield user
+            elif user.op != "DequantizeLinear" or not is_whole(user):
+                raise Decline("{} is read by {}", each.name, user.op)
 
 
 def _dequantized(node: Node, at: int, axis: int | None, rw: Rewriter) -> Value:
