@@ -22,6 +22,7 @@ from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Fired, Rewriter
 from graphopt_passes.algorithm.layer import Layer, checked, extents, moves_of
 from graphopt_passes.algorithm.transforms import TILES_OF, Filtering, input_rows, output_rows, transformed_weight
+from graphopt_passes.algorithm.work import check_count
 from graphopt_passes.layout.activations import ACTIVATIONS
 from graphopt_passes.layout.blocks import DOMAIN
 from graphopt_passes.layout.weights import grouped_blocked
@@ -132,6 +133,7 @@ class BlockRows:
 def image_rows(layer_size: tuple[int, int], blocks: int, grid: Grid | None, batch: int) -> np.ndarray:
     """The row index of every pixel: [batch, blocks, height, width]."""
     height, width = layer_size
+    check_count(batch * blocks * height * width, "rows of pixels", 1 << 24)
     n, c, y, x = np.ogrid[:batch, :blocks, :height, :width]
     if grid is None:
         return np.asarray(((n * blocks + c) * height + y) * width + x)

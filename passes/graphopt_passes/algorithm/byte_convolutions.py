@@ -18,7 +18,7 @@ from graphopt.operators.quantizing import check_parameters
 from graphopt.operators.transpose import LAST
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
-from graphopt_passes.algorithm.work import Weighed, Work, count, price, rates_of
+from graphopt_passes.algorithm.work import Weighed, Work, check_count, count, price, rates_of
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, ONE
 from graphopt_passes.fusion.contrib.sums import is_depthwise, sums_bytes_exactly, window_rows
 
@@ -114,6 +114,7 @@ def _with_zeros(x: Value, axis: int, channels: int, zero: Value, rw: Rewriter) -
     """Append channels of zero points to an image; the kernel of `Pad` is several times slower than `Concat`."""
     sizes = list(x.sizes())
     sizes[axis] = channels
+    check_count(prod(sizes), "zeros", 1 << 22)
     point = zero.array().reshape(())
     return rw.op("Concat", x, rw.constant(np.full(sizes, point, point.dtype), like=zero), axis=axis)
 

@@ -8,6 +8,7 @@ from graphopt.operators.builder import with_operand
 from graphopt.rewrite import Fired, Rewriter, Value
 from graphopt_passes.algorithm.layer import PlainLayer
 from graphopt_passes.algorithm.transforms import input_filters, output_matrix, transformed_weight
+from graphopt_passes.algorithm.work import check_count
 from graphopt_passes.shared import Shared
 
 
@@ -104,6 +105,7 @@ class PlainBuilder(Shared):
         """The bias, each number repeated `inner` times, and the whole `outer` times."""
         if layer.bias is None:
             return None
+        check_count(len(layer.bias) * inner * outer, "biases", 1 << 22)
         spread = np.tile(np.repeat(layer.bias.astype(np.float32), inner), outer).reshape(shape)
         return self.rw.constant(spread, like=layer.node.input(2))
 
@@ -113,4 +115,4 @@ class PlainBuilder(Shared):
         return self.once(key, lambda: self.rw.constant(array, like=f"{name}{tile}"))
 
     def _reshape(self, value: Value, *shape: int) -> Value:
-        return self.rw.op("Reshape", value, np.array(shape, np.int64))
+        return self.rw.op("Reshape", value, shape=shape)

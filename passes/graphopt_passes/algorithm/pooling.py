@@ -10,7 +10,7 @@ from onnx import TensorProto
 from graphopt.operators.builder import with_operand
 from graphopt.operators.pool import Pool
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
-from graphopt_passes.algorithm.work import Weighed, count, size_of
+from graphopt_passes.algorithm.work import Weighed, check_count, count, size_of
 
 
 class ConvertAveragePoolToConv(Weighed, OpRule):
@@ -33,6 +33,7 @@ class ConvertAveragePoolToConv(Weighed, OpRule):
             raise Decline("the last window of {} may extend beyond the padding", node.result.name)
         view.check_fits()
         channels, taps = x.size(1), prod(view.kernel)
+        check_count(channels)
         padded = any(view.before + view.after)
         counted = not padded or view.counts_padding
         scale = None if counted else _counts(view, node.result)
@@ -55,6 +56,7 @@ def _counts(view: Pool, result: Value) -> np.ndarray:
     shares = np.ones((1, 1), np.float32)
     for at in range(2):
         size, windows = view.x.size(2 + at), result.size(2 + at)
+        check_count(windows, "windows")
         first = np.arange(windows)[:, None] * view.strides[at] - view.before[at]
         places = first + np.arange(view.kernel[at]) * view.dilations[at]
         inside = ((places >= 0) & (places < size)).sum(axis=1).astype(np.float32)

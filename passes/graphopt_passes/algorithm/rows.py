@@ -12,7 +12,7 @@ from graphopt.operators import Reshape, Slice, Split
 from graphopt.operators.transpose import Transpose, keeps_order
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Dim, Node, OpRule, Outcome, Rewriter, Value
-from graphopt_passes.algorithm.work import Weighed, Work, count, size_of
+from graphopt_passes.algorithm.work import Weighed, Work, check_count, count, size_of
 
 _TYPES = frozenset({TensorProto.FLOAT, TensorProto.INT32})
 
@@ -174,8 +174,8 @@ class ConvertRollToGather(Weighed, OpRule):
 
 _NUMBERS = {int}
 
-_LONGEST = 32
-"""The most operators of a chain."""
+_LONGEST, _MOST_ROWS = 32, 1 << 22
+"""The most operators of a chain, and rows that it moves."""
 
 
 def _may_roll(value: Value) -> bool:
@@ -259,6 +259,7 @@ def _begin(value: Value) -> _Chain:
     sizes = value.sizes()
     if not count(sizes) or len(sizes) < 2:
         raise Decline
+    check_count(count(sizes[:-1]), "rows", _MOST_ROWS)
     return _Chain(value, np.arange(count(sizes[:-1])).reshape(sizes[:-1]), frozenset(), 0, {})
 
 

@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from graphopt.operators import Reshape
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
-from graphopt_passes.algorithm.work import Weighed, Work, count, size_of
+from graphopt_passes.algorithm.work import Weighed, Work, check_count, count, size_of
 
 _LONGEST = 1024
 """Most elements of a frame: the matrix of a longer frame takes more than 4 MB."""
@@ -91,6 +91,7 @@ class ConvertStftToProduct(_Spectrum):
         more = {"kernel": 6, "gathered row": pieces, "element": batch * frames * length}
         self.price(rw, batch * frames, length, bins, more)
         rows = self._rows(x, samples // piece * piece, piece, rw)
+        check_count(frames * (length // piece), "pieces", 1 << 19)
         first = np.arange(frames, dtype=np.int64)[:, None] * (step // piece)
         picked = rw.op("Gather", rows, first + np.arange(length // piece), axis=1)
         flat = Reshape.to(picked, (dims[0], frames, length)).write(rw)

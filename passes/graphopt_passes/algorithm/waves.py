@@ -9,6 +9,7 @@ import numpy as np
 from graphopt.operators import Cut, Reshape, Slice
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Dim, Node, Rewriter, Value
+from graphopt_passes.algorithm.work import check_count
 
 _DEEPEST = 8
 _OPSET_OF_EMPTY_SHAPES = 14
@@ -79,6 +80,7 @@ class WaveRows:
         if self.batch == 1:
             return np.zeros(1, np.int64)
         if self.rows is not None and isinstance(self.batch, int):
+            check_count(self.rows, "rows", 1 << 22)
             return np.arange(self.rows, dtype=np.int64).reshape(self.batch, -1)
         if rw.graph.opset() < _OPSET_OF_EMPTY_SHAPES:
             raise Decline("opset {} has no Reshape to sizes of 0", rw.graph.opset())

@@ -179,11 +179,20 @@ def joined(dims: Sequence[Dim]) -> int | None:
 
 
 def size_of(value: Value) -> int:
-    """The number of elements of a value; declines if its rank is unknown, or it is empty."""
+    """The number of elements of a value; declines if its rank is unknown, it is empty, or no machine holds so many."""
     elements = count(value.dims())
-    if not elements:
-        raise Decline("{} is empty", value.name)
+    if not 0 < elements < _MOST_ELEMENTS:
+        raise Decline("{} is empty" if not elements else "{} is larger than any machine's memory", value.name)
     return elements
+
+
+_MOST_ELEMENTS = 1 << 40
+
+
+def check_count(number: int, of: str = "channels", most: int = 1 << 16) -> None:
+    """Decline to write out a list that is longer than in any real model; a model need only declare such a size."""
+    if number > most:
+        raise Decline("{} {} are too many to list their order", number, of)
 
 
 def floats(x: Value) -> int:

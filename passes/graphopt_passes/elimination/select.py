@@ -83,7 +83,8 @@ class EliminateNopScatter(OpRule):
             raise Decline("the shapes of {} and {} are not known to be equal", data.name, updates.name)
         written = indices.array()
         sizes = [data.size(axis) for axis in range(written.shape[-1])]
-        if not np.array_equal(np.where(written < 0, written + sizes, written), np.moveaxis(np.indices(sizes), 0, -1)):
+        places = np.where(written < 0, written + sizes, written)
+        if [*places.shape[:-1]] != sizes or not np.array_equal(places, np.moveaxis(np.indices(sizes), 0, -1)):
             raise Decline("it writes the slices in another order")
         return rw.replace(node, [updates])
 

@@ -8,7 +8,7 @@ from graphopt.ir import Value
 from graphopt.match import FLOAT32, Match, OpBuilder, Pattern
 from graphopt.operators import Reshape, Transpose
 from graphopt.rewrite import Decline, Level, Numerics, PatternRule, Rewriter
-from graphopt_passes.algorithm.work import Weighed, joined, size_of
+from graphopt_passes.algorithm.work import Weighed, check_count, joined, size_of
 from graphopt_passes.fusion.normalization import checked_axes, layer_normalization
 from graphopt_passes.layout.axes import ConvertLayerNormalizationAxis
 
@@ -53,6 +53,7 @@ class ConvertGroupsToInstanceNormalization(Weighed, PatternRule):
             raise Decline("the normalized axes of {} are not those on both sides of one inner axis", m.x.name)
         batch, groups = m.x.dims()[0], m.x.size(kept[1])
         size = size_of(m.x)
+        check_count(groups)
         # The kernel reads the first element even of an empty tensor, which crashes the process.
         if 0 in (batch, groups, *map(m.x.size, axes)):
             raise Decline("{} is empty", m.x.name)

@@ -12,16 +12,9 @@ from graphopt.match import Match, OpBuilder, Pattern
 from graphopt.operators import Gather
 from graphopt.operators.linear import Convolution
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
+from graphopt_passes.algorithm.work import check_count
 from graphopt_passes.elementwise import UNARY
 from graphopt_passes.fusion.moved import moved_again
-
-_MOST_CHANNELS = 1 << 16
-
-
-def check_count(channels: int) -> None:
-    """Decline to write out the order of more channels than any real model has; a model need only declare them."""
-    if channels > _MOST_CHANNELS:
-        raise Decline("{} channels are too many to list their order", channels)
 
 
 def _reading(node: Node, ordered: Gather, rw: Rewriter) -> Value:

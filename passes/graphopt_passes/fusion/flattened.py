@@ -40,7 +40,7 @@ class FuseTransposeIntoFlattenedGemm(PatternRule):
         is_matrix = rows.ndim == 2 and flat.dims()[1:] == rows.shape[:1] == (math.prod(sizes),)
         if m.root.attr("transA", 0) or not is_matrix:
             raise Decline("{} is not known to have one row per batch element", flat.name)
-        moved = rows.reshape(*sizes, -1).transpose(*np.argsort(order[1:]), len(sizes)).reshape(rows.shape)
+        moved = rows.reshape(*sizes, rows.shape[1]).transpose(*np.argsort(order[1:]), len(sizes)).reshape(rows.shape)
         stored = np.ascontiguousarray(moved.T if m.root.attr("transB", 0) else moved)
         straight = rw.op("Flatten", m.x, axis=1)
         others = m.root.inputs[2:]

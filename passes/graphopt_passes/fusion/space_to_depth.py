@@ -12,7 +12,7 @@ from graphopt.match import Attr, Match, OpBuilder, Pattern
 from graphopt.operators import Gather, Slice
 from graphopt.operators.slice import FARTHEST
 from graphopt.rewrite import Decline, PatternRule, Rewriter, Value
-from graphopt_passes.fusion.channels import check_count
+from graphopt_passes.algorithm.work import check_count
 
 _TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
 """Element types for which runtimes implement both operators."""

@@ -12,6 +12,7 @@ from graphopt.match import FLOAT32, Const, Either, Match, OpBuilder, Pattern, Va
 from graphopt.operators.transpose import FIRST, LAST
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, PatternRule, Rewriter, Value
 from graphopt_passes.algorithm.softmax import along_last, check_stands_alone, spelled_out
+from graphopt_passes.algorithm.work import check_count
 from graphopt_passes.fusion.normalization import checked_axes, layer_normalization, spread
 from graphopt_passes.layout.blocks import ForBlocks
 
@@ -39,6 +40,7 @@ class ConvertLayerNormalizationAxis(ForBlocks, PatternRule):
                 raise Decline
             if not isinstance(dims[1], int) or not dims[1]:
                 raise Decline("the channels of {} are not known", m.x.name)
+            check_count(dims[1])
             ones = rw.constant(np.ones(dims[1], np.float32), like=f"{m.x.name}_scale")
             return _image(rw, rw.op("Transpose", m.x, perm=LAST), [ones], {"axis": -1, "epsilon": m.epsilon})
         weights = m.weights.array()

@@ -66,7 +66,7 @@ def _alone(axis: KernelAxis) -> int:
     """How many positions of a row have a window that reaches beyond an edge."""
     span = (axis.cells - 1) * axis.dilation
     starts = range(-axis.before, axis.size + axis.after - span, axis.stride)
-    return sum(start < 0 or start + span >= axis.size for start in starts)
+    return len(starts) - len(range(-axis.before % axis.stride, axis.size - span, axis.stride))
 
 
 def time_to_pad(elements: float, target: Target) -> float:

@@ -114,5 +114,8 @@ def _as_input(setting: Any, form: Moved, dtype: np.dtype[Any] | None) -> Any:
     typed = isinstance(setting, (np.ndarray, np.generic)) and form.dtype is None
     if not typed and form.dtype is None and dtype is None:
         raise Decline("the element type of the input {} is not known", setting)
-    array = np.asarray(setting, None if typed else form.dtype or dtype)
+    try:
+        array = np.asarray(setting, None if typed else form.dtype or dtype)
+    except OverflowError:
+        raise Decline("{} does not fit into the element type", setting) from None
     return array.reshape(-1) if form.rank else array.reshape(())

@@ -135,7 +135,8 @@ class Slice:
         if axes is not None:
             return axes
         starts = node.input(1)
-        return tuple(range(len(node.ints("starts") or ()) if starts is None else starts.size(0)))
+        # no value has more axes than that, whatever size the list is declared to have
+        return tuple(range(len(node.ints("starts") or ()) if starts is None else min(starts.size(0), 64)))
 
     def along(self, axis: int) -> Cut:
         """The cut of an axis; the whole axis if it is not cut."""

@@ -10,6 +10,7 @@ from onnx import TensorProto
 from graphopt.operators import Pool, Reduction
 from graphopt.operators.window import settings_of
 from graphopt.rewrite import Decline, Node, Rewriter, Value
+from graphopt_passes.algorithm.work import check_count
 from graphopt_passes.fusion.contrib.moves import Maker
 from graphopt_passes.fusion.contrib.operands import DOMAIN
 from graphopt_passes.fusion.contrib.parameters import Quantized, check_per_tensor
@@ -42,6 +43,7 @@ def _average_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Re
         raise Decline("an average of int8 is as fast in float32")
     if window > _LARGEST_WINDOW:
         raise Decline("an average of {} elements is faster in float32", window)
+    check_count(channels)
     weight = rw.constant(np.ones((channels, 1, *pool.kernel), np.int8))
     part, zero = rw.constant(np.array(1 / window, np.float32)), rw.constant(np.array(0, np.int8))
     moved = settings_of(op)
