@@ -39,6 +39,7 @@ FOUND = [
     "convert_turned_halves_to_rotary_embedding",
     "convert_turned_pairs_to_rotary_embedding",
     "eliminate_nop_scatter",
+    "fuse_mul_add_into_batch_normalization",
     "fuse_qdq_into_op",
     "fuse_transpose_into_flattened_gemm",
 ]
@@ -67,3 +68,13 @@ def test_no_list_is_as_long_as_a_declared_size(rule: str) -> None:
         for model in enlarged(case.model()):
             result = PassManager(passes=rule, target=case.target, numerics="fast", strict=True).run(model)
             assert result.model.ByteSize() < model.ByteSize() + (1 << 20)
+
+
+def test_a_part_is_found_without_counting_positions() -> None:
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : 17]> g (float[{HUGE},3] x, float[2,3] z) => (float[n,3] y)'
+        f" <int64[1] s = {{1}}, int64[1] e = {{{HUGE}}}, int64[1] a = {{0}}>"
+        " { c = Concat<axis = 0>(x, z)  t = Sin(c)  y = Slice(t, s, e, a) }"
+    )
+    result = PassManager(passes="eliminate_computed_part_of_concat", strict=True).run(model)
+    assert [node.op_type for node in result.model.graph.node] == ["Slice", "Sin"]

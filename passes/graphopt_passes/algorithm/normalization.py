@@ -8,7 +8,7 @@ from onnx import TensorProto
 from graphopt.match import FLOAT32, Const, Match, OpBuilder, Pattern
 from graphopt.operators import Reshape
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
-from graphopt_passes.algorithm.work import Weighed, floats, joined, size_of
+from graphopt_passes.algorithm.work import Weighed, check_count, floats, joined, size_of
 
 
 class FuseMulAddIntoBatchNormalization(Weighed, PatternRule):
@@ -37,6 +37,7 @@ class FuseMulAddIntoBatchNormalization(Weighed, PatternRule):
 
 def _by_channel(value: Value, channels: int, rank: int) -> np.ndarray:
     """The per-channel constants as a vector; declines if they are not one per channel."""
+    check_count(channels)
     array = value.array()
     shape = (1,) * (rank - array.ndim) + array.shape
     if array.ndim > rank or shape not in ((1, channels, *(1,) * (rank - 2)), (1,) * rank):

@@ -113,7 +113,7 @@ def _sliced(sliced: Slice, concat: Concat) -> Selection:
     positions = cut.positions(size)
     if not positions:
         raise Decline
-    part, start = concat.holder(positions)
+    part, start = concat.holder((positions[0], positions[-1]))
     return Selection(part, concat.axis, range(positions.start - start, positions.stop - start, positions.step))
 
 
