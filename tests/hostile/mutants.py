@@ -39,8 +39,7 @@ def mutant(number: int) -> tuple[str, onnx.ModelProto | None]:
     model = onnx.ModelProto()
     model.CopyFrom(source)
     _hold(rng, model, feed)
-    for _ in range(rng.choice((1, 1, 2, 3, 5))):
-        rng.choice(_CHANGES)(rng, model)
+    change(rng, model)
     if rng.random() < 0.1:
         data = bytearray(model.SerializeToString())
         for _ in range(rng.randint(1, 4)):
@@ -50,6 +49,12 @@ def mutant(number: int) -> tuple[str, onnx.ModelProto | None]:
         except DecodeError:
             return name, None
     return name, model
+
+
+def change(rng: random.Random, model: onnx.ModelProto) -> None:
+    """Make one or more things of a model wrong."""
+    for _ in range(rng.choice((1, 1, 2, 3, 5))):
+        rng.choice(_CHANGES)(rng, model)
 
 
 def _hold(rng: random.Random, model: onnx.ModelProto, feed: dict[str, Any]) -> None:
@@ -209,7 +214,8 @@ def _constant(rng: random.Random, model: onnx.ModelProto) -> None:
     count = int(np.prod(dims)) if all(0 <= d < 100 for d in dims) else 0
     with np.errstate(all="ignore"):
         values = np.array([rng.choice(choices) for _ in range(min(count, 4096))])
-    if min(dims, default=0) >= 0 and len(values) == int(np.prod(dims)):
+    fits = all(0 <= d < 1 << 20 for d in dims)
+    if fits and len(values) == int(np.prod(dims)):
         kind_of = helper.tensor_dtype_to_np_dtype(dtype)
         with np.errstate(all="ignore"):
             tensor.CopyFrom(numpy_helper.from_array(values.astype(kind_of).reshape(dims), tensor.name))

@@ -46,3 +46,12 @@ def test_those_that_once_ended_the_process(number: int) -> None:
 @pytest.mark.slow
 def test_many_mutants() -> None:
     check(400, 10_000)
+
+
+def test_operands_of_unknown_types_do_not_end_the_process() -> None:
+    """That of RegexFullMatch, LabelEncoder and DictVectorizer reads the type that a custom operator does not have."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.hostile.untyped_child"], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-200:]
+    assert int(done.stdout) > 2_000

@@ -91,7 +91,7 @@ def _mask(node: Node) -> np.ndarray:
         condition, first, second = node.operands
         fill = first if first.is_const else second
         if condition.is_const and fill.is_const and fill.array().size == 1:
-            masked = condition.array() if fill is first else ~condition.array()
+            masked = condition.array() if fill is first else np.logical_not(condition.array())
             return np.where(masked, fill.array().astype(np.float64).reshape(()), 0.0)
     raise Decline("the mask of {} is not constant", node.result.name)
 

@@ -256,7 +256,8 @@ class ConvertConstantResizeToProducts(Weighed, OpRule):
         if not x.is_const:
             raise Decline("{} is not constant", x.name)
         mode, dims = str(node.attr("mode", "nearest")), x.dims()
-        if mode == "nearest" or node.attr("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
+        cropped = node.attr("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+        if mode not in ("cubic", "linear") or cropped:
             raise Decline("{} uses nearest or tf_crop_and_resize", node.result.name)
         if node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
             raise Decline("{} keeps the aspect ratio", node.result.name)

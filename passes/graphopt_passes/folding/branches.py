@@ -54,6 +54,8 @@ def only_element(value: Value) -> int | bool:
     array = value.array()
     if array.size != 1:
         raise Decline("{} has {} elements, expected 1", value.name, array.size)
+    if array.dtype.kind not in "biu":
+        raise Decline("{} is of type {}, expected a boolean or an integer", value.name, array.dtype)
     element: int | bool = array.item()
     return element
 

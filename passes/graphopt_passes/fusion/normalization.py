@@ -223,7 +223,7 @@ class MoveGatherBeforeNormalization(PatternRule):
 
     def rewrite(self, m: Match, rw: Rewriter) -> Value:
         """The normalized axes are counted from the end, where they stay."""
-        axis, first = m.x.axis(m.axis), m.x.axis(m.norm.attr("axis"))
+        axis, first = m.x.axis(m.axis), m.x.axis(m.norm.attr("axis", -1))
         if axis >= first:
             raise Decline("axis {} of {} is normalized", axis, m.x.name)
         if m.index.dims() and not 0 < prod(m.index.sizes()) < m.x.size(axis):

@@ -65,10 +65,11 @@ class ConvertConv1dTo2d(ForBlocks, GraphPass):
 
 def _is_row_wise(node: Node) -> bool:
     """Whether a convolution is 1-D, with a constant kernel of float32."""
-    tensor = node.operand(1).constant_tensor
-    if tensor is None or tensor.dtype != TensorProto.FLOAT:
+    x, weight = node.input(0), node.input(1)
+    tensor = weight.constant_tensor if weight is not None else None
+    if x is None or tensor is None or tensor.dtype != TensorProto.FLOAT:
         return False
-    return len(tensor.dims) == 3 and 0 not in tensor.dims and node.operand(0).rank == 3
+    return len(tensor.dims) == 3 and 0 not in tensor.dims and x.rank == 3
 
 
 def _last(graph: Graph) -> list[Node]:

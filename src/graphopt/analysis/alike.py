@@ -8,7 +8,9 @@ from functools import cache
 import onnx
 from onnx import TensorProto, defs
 
+from graphopt.errors import Decline
 from graphopt.ir import Node, Tensor, TensorType, Value
+from graphopt.ir.schema import READING_TYPES
 from graphopt.operators.transpose import channels_first, channels_last
 
 UNKNOWN = "GroupNormalization"
@@ -46,7 +48,7 @@ def body_alike(node: Node) -> Body | None:
     found = _BODIES.get(node.op)
     try:
         return found(node) if found is not None and node.inputs and node.inputs[0] is not None else None
-    except (ValueError, TypeError):  # attributes of a wrong type
+    except (Decline, ValueError, TypeError):  # an operand is left out, or attributes are of a wrong type
         return None
 
 
@@ -168,11 +170,13 @@ def _product(node: Node) -> Body | None:
 
 
 def may_end_the_process(node: Node) -> bool:
-    """Whether inference of onnx before 1.23 may read out of bounds, for example for operands of different ranks.
+    """Whether inference may read out of bounds, for example, before onnx 1.23, for operands of different ranks.
 
-    A segmentation fault cannot be caught, so such a node must not reach inference, nor one of unknown ranks. This
-    concerns ellipses of `Einsum`, and indices of `MaxUnpool`. Windows with stride 0 divide by it.
+    A segmentation fault cannot be caught, so such a node must not reach inference, nor one of unknown type or ranks.
+    This concerns `READING_TYPES`, ellipses of `Einsum`, and indices of `MaxUnpool`. Windows with stride 0 divide by it.
     """
+    if node.op in READING_TYPES and node.inputs and node.inputs[0] is not None and node.inputs[0].type is None:
+        return True
     if _sound_ellipses():
         return False
     strides = node.attr("strides", ())

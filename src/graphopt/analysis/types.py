@@ -22,6 +22,7 @@ from graphopt.analysis.shapes import ShapeAnalysis
 from graphopt.analysis.siblings import NamesApart, names_meet
 from graphopt.analysis.skeleton import Skeleton
 from graphopt.ir import Dim, Graph, Model, Node, TensorType, Value, ValueType
+from graphopt.ir.schema import READING_TYPES
 from graphopt.ir.seal import check_unsealed
 from graphopt.ir.types import GENERATED, KNOWN_TYPES, decode_type, is_told
 
@@ -154,7 +155,8 @@ def _infer_further(nodes: Iterable[Node]) -> None:
     """
     found: dict[Value, None] = {}
     for node in nodes:
-        types = infer_by_rules(node) if found.keys().isdisjoint(node.operands) else infer_node(node)
+        known = found.keys().isdisjoint(node.operands) and node.op not in READING_TYPES
+        types = infer_by_rules(node) if known else infer_node(node)
         for value, value_type in zip(node.outputs, types, strict=True):
             if value is not None and value.shape is None and isinstance(value_type, TensorType):
                 value.type = value_type

@@ -14,6 +14,7 @@ from graphopt.errors import ModelError
 from graphopt.ir import Model
 from graphopt.ir.external import locations
 from graphopt.verify.interface import differences, interface_of
+from graphopt.verify.source import may_end_inference
 
 _CHECKER_LIMIT = (1 << 31) - 1
 
@@ -44,7 +45,9 @@ def file_bytes(path: Path, proto: onnx.ModelProto) -> int:
 def check(path: Path) -> str:
     """The objection of `onnx.checker`, as one line; "" if it accepts the file."""
     try:
-        onnx.checker.check_model(str(path), full_check=path.stat().st_size < _CHECKER_LIMIT)
+        small = path.stat().st_size < _CHECKER_LIMIT
+        full = small and not may_end_inference(onnx.load(path, load_external_data=False))
+        onnx.checker.check_model(str(path), full_check=full)
     except Exception as error:  # the checker raises ValidationError, inference errors and plain RuntimeErrors
         return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
     return ""

@@ -15,7 +15,7 @@ from graphopt.ir.external import Folders, Opaque, tensor_from_proto
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.model import Model
 from graphopt.ir.order import append, renumber
-from graphopt.ir.schema import COUNTS, FLAGS, UNSAID, OpInfo, has_its_operands
+from graphopt.ir.schema import CONTRIB_KINDS, COUNTS, FLAGS, UNSAID, OpInfo, has_its_operands
 from graphopt.ir.seal import SealedDict
 from graphopt.ir.sealing import seal_graph
 from graphopt.ir.slices import FileSlice
@@ -264,6 +264,8 @@ def _well_typed(node: Node, schema: OpInfo | None, attributes: Iterable[onnx.Att
         ModelError: an attribute holds a tensor whose data does not match its dimensions.
     """
     kinds = schema.attributes if schema is not None else {}
+    if node.domain.startswith("com.microsoft"):
+        kinds = CONTRIB_KINDS
     fine = schema is None or not schema.required or schema.required <= {attribute.name for attribute in attributes}
     for attribute in attributes:
         kind, name = attribute.type, attribute.name

@@ -36,6 +36,23 @@ _NOT_DETERMINISTIC = frozenset(
 RUNTIMES_OWN = "SimplifiedLayerNormalization"
 """The operator that ONNX Runtime adds to the standard's domain; other tools do not know it."""
 
+READING_TYPES = frozenset({"RegexFullMatch", "ai.onnx.ml::DictVectorizer", "ai.onnx.ml::LabelEncoder"})
+"""Operators whose inference reads the type of their operand even if there is none, which ends the process."""
+
+CONTRIB_KINDS: dict[str, int] = {
+    **dict.fromkeys(
+        (
+            "K", "N", "axis", "bits", "block_size", "ceil_mode", "channels", "channels_last", "gather_axis", "group",
+            "num_heads", "opset", "quantize_axis", "transA", "transB", "transBatchA", "transBatchB",
+        ),
+        AttributeProto.INT,
+    ),
+    **dict.fromkeys(("dilations", "kernel_shape", "pads", "strides"), AttributeProto.INTS),
+    **dict.fromkeys(("alpha", "beta", "epsilon"), AttributeProto.FLOAT),
+    **dict.fromkeys(("activation", "auto_pad", "mode"), AttributeProto.STRING),
+}  # fmt: skip
+"""The types of attributes of ONNX Runtime's own operators, of which onnx has no schemas, by their names."""
+
 COUNTS = frozenset(
     {"blocksize", "dilations", "group", "kernel_shape", "kv_num_heads", "num_groups", "num_heads", "q_num_heads"}
     | {"hidden_size", "strides"}

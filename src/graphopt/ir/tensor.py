@@ -39,6 +39,8 @@ _DIRECT: dict[int, np.dtype[Any]] = {
 _FROM_NUMPY = {dtype: code for code, dtype in _DIRECT.items()}
 
 _BITS: dict[int, np.dtype[Any]] = {TensorProto.FLOAT: np.dtype("<u4"), TensorProto.DOUBLE: np.dtype("<u8")}
+_MOST_ELEMENTS = 1 << 58
+"""NumPy refuses larger shapes, even with a dimension of 0, for the largest element types."""
 _CHUNK = 1 << 14
 _EVERY = 256
 """For statistics of a tensor in a file that is too large to be read whole, one chunk in this many is read."""
@@ -85,6 +87,8 @@ class Tensor:
         self, dtype: int, dims: tuple[int, ...], *, proto: TensorProto | None = None,
         source: FileSlice | None = None, array: np.ndarray | None = None, is_opaque: bool = False,
     ) -> None:  # fmt: skip
+        if 0 in dims and math.prod([dim or 1 for dim in dims]) > _MOST_ELEMENTS:
+            raise ModelError(f"tensor of dims {list(dims)}: no array has so large dims, not even without elements")
         self.is_opaque = is_opaque
         self.dtype = dtype
         self.dims = dims
@@ -187,6 +191,8 @@ class Tensor:
                 raise ModelError(f"tensor {self._proto.name!r} has its data in a file: load the model from its path")
             if self.dtype == TensorProto.STRING:  # the library's own reader drops zeros at the end of a string
                 strings = np.array([*map(text_of, self._proto.string_data), None], object)[:-1]
+                if len(strings) != self.numel:
+                    raise ModelError(f"tensor of dims {list(self.dims)} has {len(strings)} strings")
                 return _read_only(strings.reshape(self.dims))
             try:
                 return _read_only(onnx.numpy_helper.to_array(self._proto))

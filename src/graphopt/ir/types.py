@@ -33,6 +33,9 @@ KNOWN_TYPES = frozenset(_BITS) | {TensorProto.STRING}
 NARROW_TYPES = frozenset(dtype for dtype, bits in _BITS.items() if bits < 8)
 """The element types of fewer than 8 bits."""
 
+MOST_AXES = 64
+"""No runtime has values of more axes, NumPy included."""
+
 FLOAT_TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 """The floating-point element types that arithmetic operators accept."""
 

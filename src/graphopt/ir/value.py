@@ -222,7 +222,7 @@ class Value:
         value_type = self._type
         if value_type is _UNREAD:
             value_type = self.type
-        return value_type.dtype if isinstance(value_type, TensorType) else None
+        return value_type.dtype or None if isinstance(value_type, TensorType) else None
 
     def element_type(self) -> int:
         """Its element type.

@@ -8,6 +8,7 @@ from itertools import count, islice
 
 from graphopt.errors import Decline
 from graphopt.ir import Node, Value
+from graphopt.ir.types import MOST_AXES
 from graphopt.operators.builder import NodeBuilder
 from graphopt.records import dataclass
 
@@ -25,7 +26,7 @@ def from_front(axes: Iterable[int], rank: int | None, name: str) -> tuple[int, .
     """
     found = tuple(axes)
     if rank is None:
-        if any(axis < 0 for axis in found):
+        if any(not 0 <= axis < MOST_AXES for axis in found):
             raise Decline("the rank of {} is not known", name)
     elif any(not -rank <= axis < rank for axis in found):
         raise Decline("{} does not have all of the axes {}", name, found)

@@ -33,6 +33,8 @@ class Shape:
         """
         if node.op != "Shape":
             raise Decline
+        if node.graph.opset() < _PARTS_SINCE:
+            return cls(node.operand(0))
         return cls(node.operand(0), node.attrs.get("start", 0), node.attrs.get("end"))
 
     @classmethod

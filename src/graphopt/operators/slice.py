@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from graphopt.errors import Decline
 from graphopt.ir import Dim, Node, Value
+from graphopt.ir.types import MOST_AXES
 from graphopt.operators.builder import NodeBuilder
 from graphopt.records import dataclass
 
@@ -135,8 +136,8 @@ class Slice:
         if axes is not None:
             return axes
         starts = node.input(1)
-        # no value has more axes than that, whatever size the list is declared to have
-        return tuple(range(len(node.ints("starts") or ()) if starts is None else min(starts.size(0), 64)))
+        # whatever size the list is declared to have
+        return tuple(range(len(node.ints("starts") or ()) if starts is None else min(starts.size(0), MOST_AXES)))
 
     def along(self, axis: int) -> Cut:
         """The cut of an axis; the whole axis if it is not cut."""

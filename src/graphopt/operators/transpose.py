@@ -38,7 +38,13 @@ def inverse(perm: Perm) -> Perm:
 
 @lru_cache(maxsize=1024)
 def joined(first: Perm, second: Perm) -> Perm:
-    """The composition of two permutations, `first` and then `second`."""
+    """The composition of two permutations, `first` and then `second`.
+
+    Raises:
+        Decline: they are not of the same number of axes, as in a model that cannot run.
+    """
+    if len(first) != len(second):
+        raise Decline("the permutations {} and {} differ in length", list(first), list(second))
     return tuple(first[axis] for axis in second)
 
 
@@ -139,13 +145,7 @@ class Transpose:
         return Transpose(seen, tuple(map(order.index, range(len(shape))))).write(to)
 
     def then(self, second: Transpose) -> Transpose:
-        """The composition with a second `Transpose` of the result.
-
-        Raises:
-            Decline: the permutations are not of the same number of axes, as in a model that cannot run.
-        """
-        if len(self.perm) != len(second.perm):
-            raise Decline("the permutations {} and {} differ in length", list(self.perm), list(second.perm))
+        """The composition with a second `Transpose` of the result; declines like `joined`."""
         return replace(self, perm=joined(self.perm, second.perm))
 
     def write(self, to: NodeBuilder) -> Value:

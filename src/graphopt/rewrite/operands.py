@@ -52,7 +52,7 @@ def parameters(op_type: str, domain: str, opset: int) -> tuple[Parameters, Param
     """
     try:
         schema = defs.get_schema(op_type, opset, domain)
-    except (defs.SchemaError, RuntimeError):
+    except (defs.SchemaError, RuntimeError, TypeError):  # the last for a version beyond 32 bits
         return (), ()
     return _parameters(schema.inputs), _parameters(schema.outputs)
 

@@ -10,7 +10,7 @@ import onnx
 
 from graphopt.ir.types import tensor_nbytes
 from graphopt.system.extras import require
-from graphopt.verify.source import skeleton
+from graphopt.verify.source import may_end_inference, skeleton
 
 Shapes = dict[str, tuple[int | str | None, ...]]
 
@@ -24,6 +24,8 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
     Shapes are inferred first; only if all vectors are short is their data propagated, too.
     """
     light = skeleton(model)
+    if may_end_inference(light):
+        return light
     try:
         lengths = onnx.shape_inference.infer_shapes(light)
         return lengths if _has_long(lengths) else onnx.shape_inference.infer_shapes(light, data_prop=True)

@@ -151,7 +151,7 @@ class _Columns:
         """Decline unless the columns of heads are arranged in this order, and as many as those of the first operand."""
         if self.axes != axes:
             raise Decline("{} is not columns of heads", self.nodes[-1].result.name)
-        if self.source.x is not first.source.x:
+        if self.source.x is not first.source.x or self.source.inputs != first.source.inputs:
             raise Decline("{} and {} are not computed of the same rows", self.source.x.name, first.source.x.name)
         if not any(map(agree, self.lead, first.lead)):
             raise Decline("rows of {} are divided into other batches", self.nodes[-1].result.name)

@@ -121,5 +121,7 @@ def _by_columns(given: np.ndarray, *, blocks: bool, turned: bool) -> np.ndarray:
 
 def pairs(numbers: np.ndarray) -> np.ndarray:
     """4-bit numbers along the last axis packed into bytes, the first of two in the lower half."""
+    if numbers.ndim != 2:
+        raise Decline("an array of shape {} is no matrix of 4-bit numbers", numbers.shape)
     even = np.pad(numbers, ((0, 0), (0, numbers.shape[-1] % 2)))
     return np.asarray(even[:, ::2] | even[:, 1::2] << 4, np.uint8)

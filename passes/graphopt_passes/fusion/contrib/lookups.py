@@ -143,11 +143,8 @@ class ConvertInt4GatherToBytes(OnIntegers):
         stored, scales, zeros = node.operand(0), node.operand(2), node.operands[3:]
         if stored.dtype not in (TensorProto.INT4, TensorProto.UINT4):
             raise Decline
-        dims = stored.sizes()
-        axes = [
-            int(node.attr(name, default)) % len(dims) for name, default in (("gather_axis", 0), ("quantize_axis", 1))
-        ]
-        if axes != [0, 1] or len(dims) != 2 or dims[1] % 2 or 0 in dims:
+        dims, (first, last) = stored.sizes(), (node.attr("gather_axis", 0), node.attr("quantize_axis", 1))
+        if first not in (0, -2) or last not in (1, -1) or len(dims) != 2 or dims[1] % 2 or 0 in dims:
             raise Decline("{} is not looked up in rows of whole bytes", stored.name)
         if any(user.op != node.op for user in stored.users):
             raise Decline("{} has other readers, so that it would be stored twice", stored.name)

@@ -182,7 +182,7 @@ def check_steps(op_type: str, scales: Sequence[float], step: float, result: Valu
     products, and the tables of functions and of `QLinearConcat`, saturate floats.
     """
     worth = [math.prod(scales)] if op_type == "QLinearMul" else scales
-    most = max(abs(size / step) for size in worth)
+    most = max(abs(size / step) for size in worth) if step else math.inf
     if most > _MOST_STEPS:
         raise Decline(
             "the scale of an operand is {:.4g} times that of {}, where the kernel is not exact", most, result.name

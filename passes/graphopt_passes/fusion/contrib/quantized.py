@@ -179,10 +179,9 @@ def _product(
     weight = taken(op, x, operands[1], scales, rw)
     bias = _bias(op, x, weight, output, rw)
     check_range(x, weight, bias, added)
-    own, left = weight.value.shape, x.value.shape
-    sizes = [[own[axis] if own is not None else None] for axis in added] or [[None]]
+    sizes = [[weight.value.dim(axis)] for axis in added] or [[None]]
     if inner is not None:
-        sizes[0].append(left[inner] if left is not None else None)
+        sizes[0].append(x.value.dim(inner))
     if any(may_sum_nothing(size, op.outputs[0]) for size in sizes):
         raise Decline("{} may sum over no elements", output.value.name)
     return weight, bias
@@ -192,9 +191,7 @@ def check_range(x: Quantized, weight: Quantized, bias: Value | None, added: tupl
     """Decline unless sums of products along the axes `added` of the weight, plus a bias, fit into 32 bits."""
     start = np.int64(0) if bias is None else np.abs(np.asarray(bias.const(), np.int64))
     most = int(_farthest(x)) * int(_farthest(weight))
-    shape = weight.value.shape
-    sizes = [shape[axis] for axis in added] if shape is not None else []
-    terms = element_count(sizes)
+    terms = element_count(map(weight.value.dim, added))
     if terms * most + int(np.max(start, initial=0)) <= _LARGEST:
         return
     array = weight.value.const()
