@@ -328,3 +328,20 @@ def test_a_step_is_granted_beside_a_zero_of_another_sign(moved: float, kind: str
     judge = Judge(Sample(model, [{"x": np.float32([1]), "image": image}]))
     found = judge._once(Optimized(result, numerics="rounding", stepwise=True), result.SerializeToString())
     assert (found and found.kind) == kind
+
+
+@pytest.mark.parametrize(("beta", "kind"), [(0.5, None), (0.51, "wrong")])
+def test_memory_that_the_runtime_plans_too_small_does_not_hide_sensitivity(beta: float, kind: str | None) -> None:
+    """A power magnifies the rounding of a gate next to its zero; changed models ran into the memory of the `Einsum`."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[1,1] a, float[2,1] b, float[13] x) => (int64[2] z, float[13] y)
+    <float three = {3}, float zero = {0}, float six = {6}> {
+        m = Sigmoid (a)  e = Einsum <equation = "ij,ij->ij"> (m, b)  z = Shape (e)
+        s = Add (three, x)  c = Clip (s, zero, six)  gate = Div (c, six)  y = Pow (gate, x) }""")
+    result = PassManager(passes="fuse_hard_sigmoid", strict=True).run(model).model
+    gate = next(node for node in result.graph.node if node.op_type == "HardSigmoid")
+    next(a for a in gate.attribute if a.name == "beta").f = beta
+    feed = {"a": np.ones((1, 1), np.float32), "b": np.ones((2, 1), np.float32)}
+    judge = Judge(Sample(model, [{**feed, "x": np.linspace(-2.9921875, -2.9140625, 13, dtype=np.float32)}]))
+    found = judge._once(Optimized(result, numerics="rounding"), result.SerializeToString())
+    assert (found and found.kind) == kind

@@ -52,8 +52,7 @@ class ConvertNearestResizeToCopies(Weighed, OpRule):
         self.weigh(rw, now, {"kernel": 4, "image pass last": size * copied})
         made = _repeated(x, (-1, channels), right, rw)
         made = _repeated(made, (-1, right * width * channels), down, rw)
-        shape = (-1, down * height, right * width, channels)
-        return rw.replace(node, [rw.op("Reshape", made, np.array(shape, np.int64))])
+        return rw.replace(node, [rw.op("Reshape", made, shape=(-1, down * height, right * width, channels))])
 
 
 def _repeated(x: Value, shape: Sequence[int], times: int, rw: Rewriter) -> Value:

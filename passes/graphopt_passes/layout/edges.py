@@ -65,8 +65,9 @@ class ConvertConvPadsToPad(ForBlocks, OpRule):
 def _alone(axis: KernelAxis) -> int:
     """How many positions of a row have a window that reaches beyond an edge."""
     span = (axis.cells - 1) * axis.dilation
-    starts = range(-axis.before, axis.size + axis.after - span, axis.stride)
-    return len(starts) - len(range(-axis.before % axis.stride, axis.size - span, axis.stride))
+    whole = axis.size + axis.before + axis.after - span
+    inside = axis.size - span - (-axis.before % axis.stride)
+    return max(-(-whole // axis.stride), 0) - max(-(-inside // axis.stride), 0)
 
 
 def time_to_pad(elements: float, target: Target) -> float:

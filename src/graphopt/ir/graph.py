@@ -217,7 +217,7 @@ class Node:
                 if name == "value" and isinstance(value, Tensor) and value.is_known:
                     write(self, "_tensor", value)
                 elif name in _CONSTANT_TYPES and not isinstance(value, onnx.AttributeProto):
-                    write(self, "_tensor", Tensor.from_array(np.asarray(value, dtype=_CONSTANT_TYPES[name])))
+                    write(self, "_tensor", _as_tensor(value, _CONSTANT_TYPES[name]))
         return self._tensor
 
     def __repr__(self) -> str:
@@ -228,6 +228,14 @@ class Node:
 def _form(op: str, name: str) -> Moved | None:
     moved = MOVED.get(op)
     return moved.get(name) if moved is not None else None
+
+
+def _as_tensor(value: Any, kind: Any) -> Tensor:
+    """The contents of a `Constant`, which a caller's attribute may have given another type."""
+    try:
+        return Tensor.from_array(np.asarray(value, dtype=kind))
+    except (ValueError, TypeError):
+        raise Decline("the contents {} of a Constant are of another type", value) from None
 
 
 _NO_SUBGRAPHS: dict[str, Any] = SealedDict()

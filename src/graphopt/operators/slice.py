@@ -18,6 +18,8 @@ _OPEN_END = (1 << 31) - 1
 
 FARTHEST = (_OPEN_END, TO_THE_END)
 """Ends that exporters write for the end of an axis."""
+_LONGEST = 1 << 62
+"""No array is longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,13 @@ class Cut:
     step: int = 1
 
     def positions(self, dim: int) -> range:
-        """The positions that it selects from an axis of size `dim`."""
+        """The positions that it selects from an axis of size `dim`.
+
+        Raises:
+            Decline: no array is as long.
+        """
+        if dim > _LONGEST:
+            raise Decline("an axis of {} elements is too long", dim)
         return self.of_range(range(dim))
 
     def of_range(self, positions: range) -> range:

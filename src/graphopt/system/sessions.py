@@ -32,6 +32,7 @@ _EXTERNAL_FROM = "1024"
 def open_session(
     model: Any, *, level: str = "none", threads: int = 1, config: Mapping[str, str] | None = None,
     profile: Path | None = None, save_as: str | Path | None = None, disabled: Sequence[str] = (), verbose: bool = False,
+    reuse: bool = True,
 ) -> Any:  # fmt: skip
     """Create a session.
 
@@ -44,6 +45,7 @@ def open_session(
         save_as: path for writing the optimized model.
         disabled: optimizers to disable.
         verbose: log everything to standard error, instead of nothing.
+        reuse: let values share memory whose sizes, by onnx's inference, are equal.
 
     Raises:
         Exception: an exception of the runtime; these share no base class.
@@ -61,6 +63,7 @@ def open_session(
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 0 if verbose else 4
     options.log_verbosity_level = 4 if verbose else 0
+    options.enable_mem_reuse = reuse
     for key, value in (config or {}).items():
         options.add_session_config_entry(key, value)
     if profile is not None:

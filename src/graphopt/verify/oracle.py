@@ -17,7 +17,7 @@ from graphopt.verify.inputs import BOLD, FLAGS, SETS, CannotGenerateError, Feed,
 from graphopt.verify.interface import Shapes, differences, interface_of, sizes_from_shapes, taken, undeclared
 from graphopt.verify.jitter import compares, decided_by, jittered, jittered_model, rounds_to_steps
 from graphopt.verify.report import CaseReport, OutputReport, Report, Status, worst
-from graphopt.verify.runners import CannotLoadError, RunError, Runner, open_runner
+from graphopt.verify.runners import CannotLoadError, OrtRunner, RunError, Runner, open_runner
 from graphopt.verify.source import ModelLike, Source
 from graphopt.verify.structure import leaves
 
@@ -363,7 +363,9 @@ class _Comparison:
         for number in numbers:
             source = Source(jittered_model(full, number), "original") if full is not None else self.before
             try:
-                runner = open_runner(source, (backend,))
+                # What is inserted may share memory that the runtime plans too small: docs/runtime-differences.md.
+                is_runtime = backend == OrtRunner.backend
+                runner = OrtRunner(source, reuse=False) if is_runtime else open_runner(source, (backend,))
                 for case, runs in zip(cases, gathered, strict=True):
                     moved = jittered(case.feed, number, apart=free and number % _JITTERS > 0, exact=exact)
                     runs.append(runner.run(moved or case.feed))

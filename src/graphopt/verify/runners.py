@@ -48,11 +48,16 @@ class Runner(Protocol):
 
 
 class OrtRunner:
-    """onnxruntime on the CPU, one thread, all graph optimizations off."""
+    """onnxruntime on the CPU, one thread, all graph optimizations off.
+
+    Args:
+        source: the model.
+        reuse: see `open_session`.
+    """
 
     backend = "onnxruntime"
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, *, reuse: bool = True) -> None:
         ort = require("onnxruntime")
 
         if not runs_here(source.proto):
@@ -60,7 +65,7 @@ class OrtRunner:
                 f"it was written for kernels with blocks of another size than this machine's, {host()}"
             )
         try:
-            self._session = open_session(source.loadable())
+            self._session = open_session(source.loadable(), reuse=reuse)
         except Exception as error:  # the many exception types of a native library share no base class
             raise CannotLoadError(one_line(error)) from None
         self._quiet = ort.RunOptions()

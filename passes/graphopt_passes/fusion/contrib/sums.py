@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from graphopt.rewrite import Dim, Node
+from graphopt.rewrite import Decline, Dim, Node
 from graphopt.system.machine import Target, has_vnni, host
 
 _FIT = 128
@@ -71,6 +71,8 @@ def window_rows(weights: np.ndarray) -> np.ndarray:
 def rows_of(op: Node, weights: np.ndarray) -> np.ndarray:
     """Weights of a convolution or matrix product, arranged so that kernels sum along the last axis."""
     if "Conv" in op.op_type:
+        if weights.ndim < 2:
+            raise Decline("the weights of {} have {} axes", op.result.name, weights.ndim)
         return window_rows(np.swapaxes(weights, 0, 1) if op.op == "ConvTranspose" else weights)
     if op.attr("transB", 0) or weights.ndim < 2:
         return weights

@@ -94,6 +94,10 @@ class PositionAnalysis:
         return positions.start == 0 and total == size
 
 
+_LONGEST_STEP = 1 << 40
+"""No array has so many elements, and no multiple of such a step overflows."""
+
+
 def of_numbers(array: np.ndarray) -> Positions | None:
     """The positions in an array of integers; None if its contents have another form.
 
@@ -107,6 +111,8 @@ def of_numbers(array: np.ndarray) -> Positions | None:
         at[axis] = min(1, size - 1)
         steps.append(int(array[tuple(at)]) - int(start))
     wanted = np.asarray(int(start), np.int64)
+    if any(abs(step) > _LONGEST_STEP for step in steps):
+        return None
     for axis, (size, step) in enumerate(zip(array.shape, steps, strict=True)):
         wanted = wanted + step * np.arange(size).reshape([-1 if a == axis else 1 for a in range(array.ndim)])
     return Positions(int(start), tuple(steps)) if np.array_equal(wanted.reshape(array.shape), array) else None
