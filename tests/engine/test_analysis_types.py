@@ -461,3 +461,26 @@ def test_inference_once_more_names_sizes_behind_contrib_operators_alike() -> Non
         infer_types(model)
         (first, *others) = [model.graph.values[name].shape for name in "rty"]
         assert others == [first, first]
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        "f = my.F(l)",
+        "f = Loop(k, t, l) <body = b (int64 i, bool c, float s) => (bool d, float e) {d = Identity(c) e = Exp(s)}>",
+    ],
+)
+def test_a_second_inference_knows_no_more_behind_operators_that_read_types(reader: str) -> None:
+    model = Model.load(parser.parse_model(f"""
+        <ir_version: 9, opset_import: ["": 18, "ai.onnx.ml": 3, "my": 1]>
+        g (int64[n,3] x) => (float y) <int64 k = {{2}}, bool t = {{1}}> {{
+            a = Abs(x)
+            l = ai.onnx.ml.LabelEncoder<keys_int64s = [0, 1], values_floats = [1.0, 2.0]>(a)
+            {reader}
+            y = Relu(f)
+        }}
+        <domain: "my", opset_import: ["": 18]> F (a) => (b) {{ c = Exp(a) b = Neg(c) }}
+    """))  # fmt: skip
+    first = shapes(model)
+    assert first["y"] == ("n", 3)
+    assert shapes(model) == first

@@ -219,3 +219,18 @@ def test_an_odd_number_of_pads_is_refused() -> None:
     )
     with pytest.raises(Decline, match="3 pads"):
         Pad.of(Model.load(model).graph.listed()[1])
+
+
+@pytest.mark.parametrize(("domain", "inlined"), [("com.microsoft", {}), ("my", {"inline_functions": 1})])
+def test_a_function_may_give_any_meaning_to_the_name_of_an_attribute(domain: str, inlined: dict[str, int]) -> None:
+    """In the domain of ONNX Runtime, too: such a call is not malformed, and its function is used."""
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 9, opset_import: ["": 18, "{domain}": 1]>
+        g (float[2,3] x) => (float[2,3] y) {{ y = {domain}.F <mode = 0, group = 0> (x) }}
+        <domain: "{domain}", opset_import: ["": 18]>
+        F <mode, group> (x) => (y) {{ c = Constant <value_int: int = @mode> () d = CastLike (c, x) y = Add (x, d) }}
+    """)
+    assert not PassManager(passes="eliminate_unused_function", strict=True).run(model).hits
+    result = PassManager(passes="inline_functions", strict=True).run(model)
+    assert result.hits == inlined
+    assert compare(model, result.model).ok

@@ -41,11 +41,11 @@ def _models(schema: onnx.defs.OpSchema) -> Iterator[onnx.ModelProto]:
     opsets = [helper.make_opsetid(*each) for each in (("", standard), ("my", 1), ("ai.onnx.ml", ml))]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
     for number in range(max(schema.min_input, 1), min(schema.max_input, 5) + 1):
-        made = [f"r{at}" for at in range(number)]
+        made, domain = [f"r{at}" for at in range(number)], "my" if number % 2 else ""
         for operands in (made, ["r0", *["x"] * (number - 1)], ["x", *made[1:]]):
             results = [f"y{at}" for at in range(max(schema.min_output, 1))]
             nodes = [
-                helper.make_node("Foo", ["x"], made, domain="my"),
+                helper.make_node("Foo", ["x"], made, domain=domain),
                 helper.make_node(schema.name, operands, results, domain=schema.domain, **required),
                 helper.make_node("Relu", ["y0"], ["z"]),
             ]

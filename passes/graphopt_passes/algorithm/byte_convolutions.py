@@ -114,7 +114,7 @@ def _with_zeros(x: Value, axis: int, channels: int, zero: Value, rw: Rewriter) -
     """Append channels of zero points to an image; the kernel of `Pad` is several times slower than `Concat`."""
     sizes = list(x.sizes())
     sizes[axis] = channels
-    check_count(prod(sizes), "zeros", 1 << 22)
+    check_count(prod(sizes), "zeros", 1 << 26)
     point = zero.array().reshape(())
     return rw.op("Concat", x, rw.constant(np.full(sizes, point, point.dtype), like=zero), axis=axis)
 

@@ -97,9 +97,9 @@ _BETWEEN = ("Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose",
 def _tells_apart(value: Value, most: int = 8) -> Node | None:
     """A reader that compares channels by their means, so that rounding may decide."""
     for user in value.users:
-        if user.op in _TELLING:
+        if user.op in _TELLING or (user.op in _BETWEEN and not most):
             return user
-        if most and user.op in _BETWEEN and (found := _tells_apart(user.results[0], most - 1)):
+        if user.op in _BETWEEN and (found := _tells_apart(user.results[0], most - 1)):
             return found
     return None
 

@@ -65,7 +65,7 @@ class ConvertLeadingReductionToMatmul(LeadingReduction):
             raise Decline("no axis of size 1 precedes the reduced axes of {}: already fast", view.op)
         size = size_of(view.x)
         self.weigh(rw, {"kernel": 1, "reduce leading": size}, {"kernel": 4, "read": size})
-        check_count(rows, "rows", 1 << 20)
+        check_count(rows, "rows", 1 << 24)
         total = rw.op("MatMul", np.ones((1, rows), np.float32), _columns(view, (rows,), rw))
         return rw.op("Div", total, np.array(rows, np.float32)) if view.op == "ReduceMean" else total
 

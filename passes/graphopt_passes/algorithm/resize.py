@@ -258,7 +258,7 @@ class ConvertConstantResizeToProducts(Weighed, OpRule):
         mode, dims = str(node.attr("mode", "nearest")), x.dims()
         cropped = node.attr("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
         if mode not in ("cubic", "linear") or cropped:
-            raise Decline("{} uses nearest or tf_crop_and_resize", node.result.name)
+            raise Decline("{} uses another mode than linear and cubic, or tf_crop_and_resize", node.result.name)
         if node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
             raise Decline("{} keeps the aspect ratio", node.result.name)
         if x.dtype != TensorProto.FLOAT or len(dims) != 4 or not size_of(x):

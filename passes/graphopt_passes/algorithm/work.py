@@ -192,7 +192,7 @@ _MOST_ELEMENTS = 1 << 40
 def check_count(number: int, of: str = "channels", most: int = 1 << 16) -> None:
     """Decline to write out a list that is longer than in any real model; a model need only declare such a size."""
     if number > most:
-        raise Decline("{} {} are too many to list their order", number, of)
+        raise Decline("{} {} are too many to write out", number, of)
 
 
 def floats(x: Value) -> int:

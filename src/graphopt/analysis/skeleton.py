@@ -252,7 +252,10 @@ def _is_misread(node: Node) -> bool:
     if node.graph.opset() == WRONG_SLICE:
         return not is_of_shape(node)
     starts = node.input(1)
-    return starts is not None and not starts.is_const
+    return node.graph.opset() >= _FOLLOWS_SLICES and starts is not None and not starts.is_const
+
+
+_FOLLOWS_SLICES = 13
 
 
 def _later_slice(node: Node) -> onnx.NodeProto:
@@ -277,13 +280,10 @@ def _has_real_axes(node: Node, names: Iterable[str]) -> bool:
         if value is None:
             continue
         for axis in value if isinstance(value, tuple) else (value,):
-            if not isinstance(axis, int) or not -_MOST_AXES <= axis <= _MOST_AXES:
+            if not isinstance(axis, int) or not -MOST_AXES <= axis <= MOST_AXES:
                 return False
     return True
 
-
-_MOST_AXES = 64
-"""Upper bound of ranks: no runtime supports more."""
 
 _NAMING_AXES = frozenset({
     "axis", "axes", "batch_axis", "batch_dims", "perm", "scan_input_axes", "scan_output_axes", "time_axis",

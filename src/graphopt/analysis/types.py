@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import onnx
 from onnx.onnx_cpp2py_export import shape_inference  # what `onnx.shape_inference` calls, without its text parser
 
+from graphopt.analysis.alike import may_end_the_process
 from graphopt.analysis.doubted import STOP, stop_doubts
 from graphopt.analysis.nodes import infer_by_rules, infer_node, knows
 from graphopt.analysis.propagation import (
@@ -53,6 +54,18 @@ def infer_types(model: Model, data_prop: bool = True) -> None:
         data_prop: whether to follow the contents of small integer tensors too.
     """
     check_unsealed("types")
+    untyped = _untyped(model)
+    _infer_all(model, data_prop)
+    while untyped and untyped != (untyped := _untyped(model)):
+        _infer_all(model, data_prop)
+
+
+def _untyped(model: Model) -> int:
+    """How many nodes are hidden from inference because the type of their operand is not known."""
+    return sum(node.op in READING_TYPES and may_end_the_process(node) for node in model.nodes())
+
+
+def _infer_all(model: Model, data_prop: bool) -> None:
     ops = {node.op for node in model.nodes()}
     behind = any(map(knows, ops))
     if behind:
@@ -155,8 +168,7 @@ def _infer_further(nodes: Iterable[Node]) -> None:
     """
     found: dict[Value, None] = {}
     for node in nodes:
-        known = found.keys().isdisjoint(node.operands) and node.op not in READING_TYPES
-        types = infer_by_rules(node) if known else infer_node(node)
+        types = infer_by_rules(node) if found.keys().isdisjoint(node.operands) else infer_node(node)
         for value, value_type in zip(node.outputs, types, strict=True):
             if value is not None and value.shape is None and isinstance(value_type, TensorType):
                 value.type = value_type

@@ -62,6 +62,9 @@ def _state_types(graph: Graph) -> None:
 
 def _lasting(stated: onnx.TypeProto) -> onnx.TypeProto:
     """A type without names of dimensions that inference made up, which mean nothing to other readers."""
+    for kind in ("sequence_type", "optional_type"):
+        if stated.HasField(kind):
+            _lasting(getattr(stated, kind).elem_type)
     for dim in stated.tensor_type.shape.dim if stated.HasField("tensor_type") else ():
         if dim.dim_param.startswith(GENERATED):
             dim.Clear()

@@ -15,7 +15,7 @@ from graphopt.ir.external import Folders, Opaque, tensor_from_proto
 from graphopt.ir.graph import Graph, Node
 from graphopt.ir.model import Model
 from graphopt.ir.order import append, renumber
-from graphopt.ir.schema import CONTRIB_KINDS, COUNTS, FLAGS, UNSAID, OpInfo, has_its_operands
+from graphopt.ir.schema import CONTRIB_DOMAINS, CONTRIB_KINDS, COUNTS, FLAGS, UNSAID, OpInfo, has_its_operands
 from graphopt.ir.seal import SealedDict
 from graphopt.ir.sealing import seal_graph
 from graphopt.ir.slices import FileSlice
@@ -263,8 +263,9 @@ def _well_typed(node: Node, schema: OpInfo | None, attributes: Iterable[onnx.Att
     Raises:
         ModelError: an attribute holds a tensor whose data does not match its dimensions.
     """
+    is_call = node.op.startswith(_CALL)
     kinds = schema.attributes if schema is not None else {}
-    if node.domain.startswith("com.microsoft"):
+    if node.domain in CONTRIB_DOMAINS and not is_call:
         kinds = CONTRIB_KINDS
     fine = schema is None or not schema.required or schema.required <= {attribute.name for attribute in attributes}
     for attribute in attributes:
@@ -273,6 +274,8 @@ def _well_typed(node: Node, schema: OpInfo | None, attributes: Iterable[onnx.Att
             check_attribute(attribute, f"attribute {name!r} of {node.op_type} node {node.name!r}")
         if attribute.ref_attr_name:
             fine = fine and node.graph.in_function  # outside functions a reference has no target
+        elif is_call:
+            continue  # a function may give any meaning to a name
         elif kinds.get(name if type(name) is str else _text(name), kind) != kind:
             fine = False
         elif name in COUNTS:

@@ -39,6 +39,7 @@ RUNTIMES_OWN = "SimplifiedLayerNormalization"
 READING_TYPES = frozenset({"RegexFullMatch", "ai.onnx.ml::DictVectorizer", "ai.onnx.ml::LabelEncoder"})
 """Operators whose inference reads the type of their operand even if there is none, which ends the process."""
 
+CONTRIB_DOMAINS = frozenset({"com.microsoft", "com.microsoft.nchwc"})
 CONTRIB_KINDS: dict[str, int] = {
     **dict.fromkeys(
         (
@@ -49,7 +50,7 @@ CONTRIB_KINDS: dict[str, int] = {
     ),
     **dict.fromkeys(("dilations", "kernel_shape", "pads", "strides"), AttributeProto.INTS),
     **dict.fromkeys(("alpha", "beta", "epsilon"), AttributeProto.FLOAT),
-    **dict.fromkeys(("activation", "auto_pad", "mode"), AttributeProto.STRING),
+    **dict.fromkeys(("auto_pad", "mode"), AttributeProto.STRING),
 }  # fmt: skip
 """The types of attributes of ONNX Runtime's own operators, of which onnx has no schemas, by their names."""
 

@@ -87,7 +87,7 @@ class Tensor:
         self, dtype: int, dims: tuple[int, ...], *, proto: TensorProto | None = None,
         source: FileSlice | None = None, array: np.ndarray | None = None, is_opaque: bool = False,
     ) -> None:  # fmt: skip
-        if 0 in dims and math.prod([dim or 1 for dim in dims]) > _MOST_ELEMENTS:
+        if array is None and 0 in dims and math.prod([dim or 1 for dim in dims]) > _MOST_ELEMENTS:
             raise ModelError(f"tensor of dims {list(dims)}: no array has so large dims, not even without elements")
         self.is_opaque = is_opaque
         self.dtype = dtype

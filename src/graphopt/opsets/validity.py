@@ -7,11 +7,12 @@ import textwrap
 import onnx
 from onnx import helper
 
+from graphopt.analysis import infer_types
 from graphopt.analysis.purity import body_is
 from graphopt.analysis.skeleton import may_be_inferred
 from graphopt.ir import Model, Node, Value
 from graphopt.ir.flush import stored, without_initializers
-from graphopt.ir.schema import op_schema
+from graphopt.ir.schema import READING_TYPES, op_schema
 from graphopt.ir.types import TensorType, encode_type
 from graphopt.rewrite.legality import reads
 
@@ -45,6 +46,8 @@ def check(model: Model) -> None:
     Raises:
         FlawedError: it does not pass.
     """
+    if any(node.op in READING_TYPES for node in model.nodes()):
+        infer_types(model)  # inference may see these operators if the types of their operands are known
     if not may_be_inferred(model):
         return
     try:

@@ -126,7 +126,7 @@ def check_operand_types(node: Node, operands: Sequence[Operand]) -> None:
             raise Decline("{} does not take {} of element type {}", node.op_type, name or "an operand", kind)
 
 
-_OF_NARROW = frozenset({"Cast", "DequantizeLinear", "QuantizeLinear", "Transpose"})
+_OF_NARROW = frozenset({"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear", "Transpose"})
 _OF_FLOAT8 = _OF_NARROW | {"Identity", "IsInf", "IsNaN", "Reshape", "Shape"}
 """The standard's operators that ONNX Runtime has kernels of for elements of fewer than 8 bits, and for 8-bit floats."""
 _NOT_OF_BFLOAT16 = frozenset({"DepthToSpace", "Expand", "Size", "SpaceToDepth", "Tile", "Where"})
@@ -146,12 +146,15 @@ def check_kernel(node: Node, at: Node) -> None:
 
     Args:
         node: the node, not linked yet.
-        at: the node that it replaces; what the runtime lacks for that one's operands does not matter.
+        at: the node that it replaces. What the runtime lacks for that one's operands does not matter, nor what a
+            function or subgraph contains already, or the standard's body of an operator.
 
     Raises:
         Decline: it is.
     """
-    if node.domain or node.subgraphs:
+    if node.domain or node.subgraphs or at.subgraphs or at.op.startswith("call "):
+        return
+    if at.schema is not None and at.schema.has_function:
         return
     before = {value.dtype for value in at.inputs if value is not None} if at.op == node.op else ()
     for operand in node.inputs:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import onnx
 
+from graphopt.ir.schema import READING_TYPES
 from graphopt.ir.types import tensor_nbytes
 from graphopt.system.extras import require
-from graphopt.verify.source import may_end_inference, skeleton
+from graphopt.verify.source import all_nodes, skeleton
 
 Shapes = dict[str, tuple[int | str | None, ...]]
 
@@ -24,13 +25,68 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
     Shapes are inferred first; only if all vectors are short is their data propagated, too.
     """
     light = skeleton(model)
-    if may_end_inference(light):
-        return light
     try:
-        lengths = onnx.shape_inference.infer_shapes(light)
-        return lengths if _has_long(lengths) else onnx.shape_inference.infer_shapes(light, data_prop=True)
+        lengths = inferred(light)
+        return lengths if _has_long(lengths) else inferred(light, data_prop=True)
     except Exception:  # inference is optional: it fails on some unusual models
         return light
+
+
+def inferred(light: onnx.ModelProto, *, data_prop: bool = False) -> onnx.ModelProto:
+    """What the standard's inference makes of a model.
+
+    Operators whose inference ends the process if their operand has no type are hidden from it until that type is known.
+
+    Args:
+        light: the model, without weights.
+        data_prop: whether to follow the contents of small integer tensors.
+
+    Raises:
+        Exception: inference fails, with one of several unrelated types.
+    """
+    if READING_TYPES.isdisjoint(map(_full_name, _every_node(light))):
+        return onnx.shape_inference.infer_shapes(light, data_prop=data_prop)
+    while True:
+        result = onnx.shape_inference.infer_shapes(_without_untyped(light), data_prop=data_prop)
+        del result.opset_import[-1]
+        hidden = [node for node in _every_node(result) if node.domain == _HIDDEN]
+        for node in hidden:
+            node.domain, _, node.op_type = node.op_type.rpartition("::")
+        if _typed(result).isdisjoint(name for node in hidden for name in node.input[:1]):
+            return result
+        light = result
+
+
+def _without_untyped(light: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy in which operators that read types stand under another name if their operand has none."""
+    copy = onnx.ModelProto.FromString(light.SerializeToString())
+    known = _typed(copy)
+    for node in _every_node(copy):
+        if _full_name(node) in READING_TYPES and known.isdisjoint(node.input[:1]):
+            node.op_type, node.domain = _full_name(node), _HIDDEN
+    copy.opset_import.add(domain=_HIDDEN, version=1)
+    return copy
+
+
+_HIDDEN = "graphopt.hidden"
+
+
+def _full_name(node: onnx.NodeProto) -> str:
+    return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+
+
+def _every_node(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    yield from all_nodes(model.graph.node)
+    for function in model.functions:
+        yield from all_nodes(function.node)
+
+
+def _typed(model: onnx.ModelProto) -> set[str]:
+    """The values of the main graph of known type; bodies may use the same names otherwise."""
+    graph = model.graph
+    known = {info.name for info in _infos(graph) if info.type.tensor_type.elem_type or info.type.HasField("map_type")}
+    inner = {name for node in _every_node(model) for name in node.output} - {n for m in graph.node for n in m.output}
+    return (known | {tensor.name for tensor in graph.initializer}) - inner
 
 
 def shapes_of(light: onnx.ModelProto) -> Shapes:

@@ -14,9 +14,10 @@ import numpy as np
 import onnx
 
 from graphopt.verify.exactness import MOVING, is_simple, read_exactly, unrounded
+from graphopt.verify.inference import inferred
 from graphopt.verify.inputs import Feed
 from graphopt.verify.roles import ROLES, masks_of
-from graphopt.verify.source import all_nodes, may_end_inference, read_by, skeleton
+from graphopt.verify.source import all_nodes, read_by, skeleton
 from graphopt.verify.values import Array, is_float, limits, numpy_dtype
 
 _Body = onnx.GraphProto | onnx.FunctionProto
@@ -213,7 +214,7 @@ def _types(model: onnx.ModelProto) -> dict[str, np.dtype[Any]]:
     """The element types of tensors of the main graph, as far as inference can tell."""
     light = skeleton(model)
     try:
-        light = light if may_end_inference(light) else onnx.shape_inference.infer_shapes(light)
+        light = inferred(light)
     except Exception:  # inference is optional: it fails on some unusual models
         return {}
     graph = light.graph

@@ -18,7 +18,6 @@ from graphopt.ir.files import parse, read_bytes, told_of
 from graphopt.ir.foreign import as_ir_model, to_proto
 from graphopt.ir.messages import copy_fields
 from graphopt.ir.model import Source as AnySource
-from graphopt.ir.schema import READING_TYPES
 from graphopt.system.files import scratch
 from graphopt.system.given import is_text
 
@@ -231,17 +230,6 @@ def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
                 yield from all_nodes(attribute.g.node)
-
-
-def may_end_inference(model: onnx.ModelProto) -> bool:
-    """Whether the standard's inference may end the process: an operator reads a type that it cannot derive."""
-    inner = (node for function in model.functions for node in function.node)
-    nodes = list(all_nodes([*model.graph.node, *inner]))
-    names = {f"{node.domain}::{node.op_type}" if node.domain else node.op_type for node in nodes}
-    return not names.isdisjoint(READING_TYPES) and any(node.domain not in _KNOWN_DOMAINS for node in nodes)
-
-
-_KNOWN_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml"})
 
 
 def read_by(node: onnx.NodeProto) -> Iterator[str]:

@@ -51,8 +51,13 @@ def scanned_from_the_front(node: Node, change: Change, rw: Rewriter) -> Iterator
         axes = node.attr(name) or ()
         if any(axis < 0 for axis in axes):
             pairs = zip(values[states:], axes, strict=False)
-            rw.set_attr(node, **{name: tuple(0 if value is None else value.axis(axis) for value, axis in pairs)})
+            rw.set_attr(node, **{name: tuple(_in_front(value, axis) for value, axis in pairs)})
     yield from automatic.down(node, change, rw)
+
+
+def _in_front(value: Value | None, axis: int) -> int:
+    """An axis counted from the front; of a value that is left out, any."""
+    return axis if axis >= 0 else 0 if value is None else value.axis(axis)
 
 
 @up(11, "Compress")
