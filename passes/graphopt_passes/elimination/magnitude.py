@@ -135,7 +135,12 @@ def _is_steep(user: Node, value: Value) -> bool:
         return not float(user.attr("epsilon", _WITH_EPSILON[name])) >= _LEAST_EPSILON
     if name == "LRN":
         return not float(user.attr("bias", 1.0)) >= _LEAST_EPSILON
-    return user.op in _STEEP or (user.op == "Div" and user.operand(0) is not value)
+    return user.op in _STEEP or _tells_places(user) or (user.op == "Div" and user.operand(0) is not value)
+
+
+def _tells_places(user: Node) -> bool:
+    """Whether a pool tells the places of its largest elements."""
+    return user.op == "MaxPool" and any(place.uses for place in user.results[1:])
 
 
 def _added(node: Node) -> np.ndarray[Any, Any]:
@@ -156,6 +161,8 @@ def _added(node: Node) -> np.ndarray[Any, Any]:
 def _factor(user: Node, value: Value) -> float:
     """The factor by which a reader magnifies a value; declines if it is unknown."""
     is_first = value in user.inputs[:1]
+    if _tells_places(user):
+        raise Decline
     if user.op in _POINTWISE or user.op in _MOVING:
         if not is_first and user.op != "Concat":
             raise Decline
