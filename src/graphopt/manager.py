@@ -95,8 +95,8 @@ class PassManager:
         opaque_weights: leave weights in external files unread, and keep the references to them: `missing` for those
             whose file is missing, `all` for all. Passes that need their bytes decline.
         constant_initializers: treat initializers that are also inputs as constants, as ONNX Runtime does before IR
-            version 4: they are no longer inputs of the result, and passes read them. Otherwise a caller may override
-            them, at every IR version.
+            version 4: they are no longer inputs of the result, and passes read them. Otherwise they stay inputs, and
+            passes read nothing of them but sizes below IR version 4.
         options: further settings for passes; its `target` is replaced if `target` is given.
 
     Raises:

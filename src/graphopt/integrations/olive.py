@@ -1,8 +1,8 @@
 """graphopt as a pass of Olive's workflows.
 
-In a workflow's JSON, with `"type": "Graphopt"` and this module's file named in the package configuration:
+The package configuration names the class (docs/how-to/other-tools.md); in a workflow's JSON it is then a pass:
 
-    {"passes": {"graphopt": {"type": "Graphopt", "level": "extended", "numerics": "rounding"}}}
+    {"passes": {"smaller": {"type": "Graphopt", "level": "extended", "numerics": "rounding"}}}
 """
 
 from __future__ import annotations
