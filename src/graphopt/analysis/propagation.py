@@ -11,7 +11,7 @@ import onnx
 from graphopt.analysis.lengths import NEVER_LONGER, SIZES_IN_ATTRIBUTES
 from graphopt.analysis.siblings import bodies_of
 from graphopt.ir import Model, Node, Value
-from graphopt.ir.types import element_count
+from graphopt.ir.types import MOST_AXES, element_count
 
 KEPT_BYTES = 1024 * 8
 """Integer tensors up to this many bytes keep their data for inference: shapes, axes and indices."""
@@ -28,7 +28,7 @@ def contents_may_explode(model: Model) -> bool:
     """
     bounds: dict[Value, float] = {}
     limit = longest_vector(model)
-    if any(_length(value.shape) > limit for value in model.graph.inputs):
+    if any(vector_length(value.shape) > limit for value in model.graph.inputs):
         return True
     ops = set()
     for node in model.nodes():
@@ -84,14 +84,10 @@ _GROWING = frozenset({"ConstantOfShape", "Expand", "Tile"})
 def longest_vector(model: Model) -> int:
     """The longest vector allowed: each operator follows its elements anew, at 150 bytes each."""
     followers = sum([node.op in FOLLOWERS for node in model.nodes()])
-    return max(_NO_SHAPE, _LONG // max(followers, 1))
+    return max(MOST_AXES, _LONG // max(followers, 1))  # shapes are allowed in models of any size
 
 
-_NO_SHAPE = 64
-"""Shapes are never longer, so vectors up to this length are allowed in models of any size."""
-
-
-def _length(shape: Sequence[object] | None) -> int:
+def vector_length(shape: Sequence[object] | None) -> int:
     """The length of a vector; 0 if it is unknown, or the shape is not a vector's."""
     return shape[0] if shape is not None and len(shape) == 1 and isinstance(shape[0], int) else 0
 

@@ -15,8 +15,8 @@ from graphopt.analysis.alike import UNKNOWN, as_call, as_node, body_alike, may_e
 from graphopt.analysis.calls import CallSizes
 from graphopt.analysis.disagreements import may_disagree
 from graphopt.analysis.overridable import CallersChoice, is_default
-from graphopt.analysis.propagation import KEPT_BYTES, WRONG_SLICE, is_of_shape
-from graphopt.ir import Dim, Graph, Model, Node, OpInfo, Tensor, TensorType, Value
+from graphopt.analysis.propagation import KEPT_BYTES, WRONG_SLICE, is_of_shape, vector_length
+from graphopt.ir import Graph, Model, Node, OpInfo, Tensor, TensorType, Value
 from graphopt.ir.attributes import encode_attribute
 from graphopt.ir.flush import emit
 from graphopt.ir.schema import has_its_operands, only_types, op_schema
@@ -324,15 +324,10 @@ def _is_malformed(node: Node, schema: OpInfo, axes: tuple[str, ...]) -> bool:
     )
 
 
-def _length_of(value: Value | None) -> Dim:
-    """The length of a vector; None if it is not known."""
-    return value.dim(0) if value is not None else None
-
-
 def _has_its_operands(node: Node, schema: OpInfo) -> bool:
     if node.op == "GatherND" and node.attr("batch_dims", 0) < 0:
         return False
-    if node.op == "Expand" and isinstance(length := _length_of(node.input(1)), int) and length > MOST_AXES:
+    if node.op == "Expand" and (shape := node.input(1)) is not None and vector_length(shape.shape) > MOST_AXES:
         return False  # at opset 8 inference lists as many axes
     if node.op == "Split" and node.attr("num_outputs", 0) not in (0, len(node.outputs)):
         return False  # inference computes `num_outputs` sizes, and indexes them by output

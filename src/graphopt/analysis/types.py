@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -54,10 +54,11 @@ def infer_types(model: Model, data_prop: bool = True) -> None:
         data_prop: whether to follow the contents of small integer tensors too.
     """
     check_unsealed("types")
-    untyped = _untyped(model)
-    _infer_all(model, data_prop)
+    ops = {node.op for node in model.nodes()}
+    untyped = 0 if READING_TYPES.isdisjoint(ops) else _untyped(model)
+    _infer_all(model, ops, data_prop)
     while untyped and untyped != (untyped := _untyped(model)):
-        _infer_all(model, data_prop)
+        _infer_all(model, ops, data_prop)
 
 
 def _untyped(model: Model) -> int:
@@ -65,8 +66,7 @@ def _untyped(model: Model) -> int:
     return sum(node.op in READING_TYPES and may_end_the_process(node) for node in model.nodes())
 
 
-def _infer_all(model: Model, data_prop: bool) -> None:
-    ops = {node.op for node in model.nodes()}
+def _infer_all(model: Model, ops: Set[str], data_prop: bool) -> None:
     behind = any(map(knows, ops))
     if behind:
         _forget(model)

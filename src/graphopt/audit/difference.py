@@ -10,7 +10,7 @@ from zlib import crc32
 
 import onnx
 
-from graphopt.audit.inspection import nodes
+from graphopt.audit.inspection import all_graphs, nodes
 from graphopt.ir import Graph, Model, Node, Source, Tensor, Value, shown_op
 from graphopt.ir.types import type_name
 from graphopt.verify.interface import differences, interface_of, spec_of
@@ -172,15 +172,9 @@ def _remarks(old: onnx.ModelProto, new: onnx.ModelProto) -> list[str]:
 def _parts(model: onnx.ModelProto) -> list[Any]:
     """Everything below the model that has documentation and metadata."""
     parts: list[Any] = [*model.functions, *nodes(model)]
-    for graph in _graphs(model):
+    for graph in all_graphs(model):
         parts += [graph, *graph.input, *graph.output, *graph.initializer]
     return parts
-
-
-def _graphs(model: onnx.ModelProto) -> list[onnx.GraphProto]:
-    """The main graph and all subgraphs, those inside functions included."""
-    attributes = [attribute for node in nodes(model) for attribute in node.attribute]
-    return [model.graph, *(graph for each in attributes for graph in ([each.g] if _graph(each) else each.graphs))]
 
 
 def _docs(model: onnx.ModelProto) -> list[str]:
@@ -197,7 +191,7 @@ def _devices(model: onnx.ModelProto) -> list[bytes]:
 
 
 def _types(model: onnx.ModelProto) -> list[bytes]:
-    holders: list[Any] = [*_graphs(model), *model.functions]
+    holders: list[Any] = [*all_graphs(model), *model.functions]
     return _written(info for each in holders for info in each.value_info)
 
 
@@ -211,7 +205,7 @@ _REMARKS: dict[str, Callable[[onnx.ModelProto], list[Any]]] = {
     "device configurations": _devices,
     "stated types of inner values": _types,
     "quantization annotations": lambda m: _written(
-        each for graph in _graphs(m) for each in graph.quantization_annotation
+        each for graph in all_graphs(m) for each in graph.quantization_annotation
     ),
     "training information": lambda m: _written(m.training_info),
     "functions": lambda m: [f"{f.domain}::{f.name}:{f.overload}" for f in m.functions],

@@ -129,15 +129,20 @@ def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
             yield from _inner(graph)
 
 
-def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Every node of the model, including subgraphs and functions."""
-    for graph in graphs(model):
-        yield from graph.node
+def all_graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+    """The main graph and all subgraphs, those of functions included."""
+    yield from graphs(model)
     for function in model.functions:
         for node in function.node:
-            yield node
-            for body in _bodies(node):
-                yield from body.node
+            yield from _bodies(node)
+
+
+def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Every node of the model, including subgraphs and functions."""
+    for graph in all_graphs(model):
+        yield from graph.node
+    for function in model.functions:
+        yield from function.node
 
 
 def _op(node: onnx.NodeProto) -> str:
