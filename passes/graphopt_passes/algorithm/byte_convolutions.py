@@ -18,7 +18,7 @@ from graphopt.operators.quantizing import check_parameters
 from graphopt.operators.transpose import LAST
 from graphopt.records import dataclass
 from graphopt.rewrite import Decline, Node, OpRule, Outcome, Rewriter, Value
-from graphopt_passes.algorithm.work import Weighed, Work, check_count, count, price, rates_of
+from graphopt_passes.algorithm.work import MOST_ELEMENTS, Weighed, Work, check_count, count, price, rates_of
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST_OF_BYTES, ONE
 from graphopt_passes.fusion.contrib.sums import is_depthwise, sums_bytes_exactly, window_rows
 
@@ -68,6 +68,7 @@ class ByteConvolution:
         batch, *image = (node.result.shape or (None,) * weight.ndim)[:-1]
         # An open batch size is mostly 1, and must repay the kernels that the other form starts.
         positions = (batch if isinstance(batch, int) else 1) * count(image)
+        check_count(positions, "positions", MOST_ELEMENTS)
         return cls(node, weight, zeros, group, positions)
 
     @property

@@ -12,7 +12,7 @@ from onnx import TensorProto
 from graphopt.operators.resize import Resize
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
 from graphopt_passes.algorithm.resize import by_products
-from graphopt_passes.algorithm.work import Weighed, Work, count
+from graphopt_passes.algorithm.work import MOST_ELEMENTS, Weighed, Work, check_count, count, size_of
 from graphopt_passes.fusion.contrib.operands import NEWEST_OF_BYTES
 from graphopt_passes.fusion.contrib.parameters import BYTES
 
@@ -42,9 +42,10 @@ class ConvertNearestResizeToCopies(Weighed, OpRule):
             raise Decline("{} is not an NHWC image of which only H and W are resized", x.name)
         down, right = map(int, factors[1:3])
         height, width, channels = (x.size(axis) for axis in (1, 2, 3))
-        if down == right == 1 or 0 in (height, width, channels):
-            raise Decline("{} is empty, or keeps its size", x.name)
-        copied = count(dims) * right * (1 + down)
+        if down == right == 1:
+            raise Decline("{} keeps its size", x.name)
+        copied = size_of(x) * right * (1 + down)
+        check_count(copied, "elements", MOST_ELEMENTS)
         size = 1 if x.dtype in BYTES else 4
         if x.dtype not in (*BYTES, TensorProto.FLOAT):
             raise Decline("the kernels were not measured for the element type of {}", x.name)

@@ -178,15 +178,16 @@ def joined(dims: Sequence[Dim]) -> int | None:
     return count(dims) if all(isinstance(dim, int) for dim in dims) else None
 
 
+MOST_ELEMENTS = 1 << 40
+"""No machine's memory holds as many."""
+
+
 def size_of(value: Value) -> int:
     """The number of elements of a value; declines if its rank is unknown, it is empty, or no machine holds so many."""
     elements = count(value.dims())
-    if not 0 < elements < _MOST_ELEMENTS:
+    if not 0 < elements < MOST_ELEMENTS:
         raise Decline("{} is empty" if not elements else "{} is larger than any machine's memory", value.name)
     return elements
-
-
-_MOST_ELEMENTS = 1 << 40
 
 
 def check_count(number: int, of: str = "channels", most: int = 1 << 16) -> None:

@@ -74,7 +74,9 @@ def _of_conv(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
 
 def _of_conv_transpose(node: Node, index: int, array: np.ndarray[Any, Any]) -> Rows:
     group = node.attr("group", 1)
-    if array.ndim < 3 or group < 1 or len(array) % group:
+    if array.ndim < 3:
+        raise Decline("the weight of {} has rank {}", node.op, array.ndim)
+    if group < 1 or len(array) % group:
         raise Decline("{} input channels are not a multiple of {} groups", len(array), group)
     rows = array.reshape(group, len(array) // group, array.shape[1], -1)
     return _plain(rows, constant(node, 2))

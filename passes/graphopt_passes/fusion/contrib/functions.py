@@ -33,6 +33,8 @@ class ReplaceAttention(OpRule):
             _check_alike(node)
         elif _has_kernel(node.op_type, _WINDOWED):
             raise Decline("ONNX Runtime has a kernel for Attention of opset {}, or is not installed", _WINDOWED)
+        if 0 in (node.operand(1).shape or ()):
+            raise Decline("{} is empty, and the function reads an axis of size 0 as one to copy", node.operand(1).name)
         from graphopt.opsets import write_out  # imports the conversion between opsets, too
 
         write_out(node, rw)

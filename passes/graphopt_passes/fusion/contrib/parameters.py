@@ -98,7 +98,7 @@ def quantization(node: Node, value: Value, dtype: int | None) -> Quantized:
     if scales.dtype != np.float32 or node.attr("block_size", 0) or not is_in_singles(node):
         raise Decline("{} is not quantized with float32 scales per tensor or per axis", value.name)
     kind = zero.dtype if zero is not None else dtype
-    stored = _STORED.get(kind) if kind is not None else None
+    stored = _STORED.get(kind) if kind is not None and value.dtype in (None, kind) else None
     if kind is None or stored is None or (kind in NARROW and not value.is_const):
         raise Decline("the element type of {} is not known, or not an integer of 8, 16 or 32 bits", value.name)
     zeros = node.array(2, np.zeros(scales.shape, stored))
