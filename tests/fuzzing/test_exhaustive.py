@@ -12,7 +12,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from graphopt.fuzzing.building import element_type
-from graphopt.fuzzing.verdicts import first_difference
+from graphopt.fuzzing.differences import first_difference
 from graphopt.manager import PassManager
 from graphopt.verify.runners import CannotLoadError, OrtRunner
 from graphopt.verify.source import Source

@@ -7,17 +7,17 @@ import onnx
 import pytest
 
 from graphopt.fuzzing.building import Sample
+from graphopt.fuzzing.differences import first_difference
 from graphopt.fuzzing.grants import (
     counts_floats,
-    no_farther,
     overflows_integers,
     overwrites,
     planned_wrongly,
     reads_unwritten,
-    rounds_denormals,
 )
+from graphopt.fuzzing.nearness import is_nearer, no_farther, rounds_denormals, without_overflow
 from graphopt.fuzzing.subjects import Optimized, OwnSubject
-from graphopt.fuzzing.verdicts import Judge, first_difference
+from graphopt.fuzzing.verdicts import Judge
 from graphopt.manager import PassManager
 from graphopt.verify.runners import OrtRunner, RunError
 from graphopt.verify.source import Source
@@ -115,11 +115,11 @@ def test_an_output_of_doubles_is_no_hindrance_to_others() -> None:
         "{ z = Neg (x)  o = Cast <to = 11> (x) }"
     )
     feed = {"x": np.float32([1, 2])}
-    judge, exact, farther = Judge(Sample(model, [feed])), np.float32([-1, -2]), np.float32([-1, -2.125])
+    exact, farther = np.float32([-1, -2]), np.float32([-1, -2.125])
     doubles = np.float64([1, 2])
-    assert judge._is_nearer(feed, [farther, doubles], [exact, doubles], "rounding")
-    assert not judge._is_nearer(feed, [exact, doubles], [farther, doubles], "rounding")
-    assert not judge._is_nearer(feed, [farther, doubles], [exact, doubles + 0.125], "rounding")
+    assert is_nearer(model, feed, [farther, doubles], [exact, doubles], "rounding")
+    assert not is_nearer(model, feed, [exact, doubles], [farther, doubles], "rounding")
+    assert not is_nearer(model, feed, [farther, doubles], [exact, doubles + 0.125], "rounding")
 
 
 def test_two_that_have_the_numbers_of_doubles_may_be_on_either_side_of_them() -> None:
@@ -128,7 +128,7 @@ def test_two_that_have_the_numbers_of_doubles_may_be_on_either_side_of_them() ->
     )
     feed, below, above = {"x": np.float32([1])}, np.float32([-1.00003]), np.float32([-0.99997])
     assert first_difference([below], [above], "rounding") is not None
-    assert Judge(Sample(model, [feed]))._is_nearer(feed, [below], [above], "rounding")
+    assert is_nearer(model, feed, [below], [above], "rounding")
 
 
 def test_a_result_may_not_overflow_where_the_original_does_not() -> None:
@@ -174,7 +174,7 @@ def test_two_bits_with_an_index_of_groups_are_not_judged(bits: int, index: str, 
     text = f"""<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
         g (float[2,32] x, uint8[2,2,{2 * bits}] w, float[4] s, int32[32] k) => (float[2,2] y)
         {{ y = com.microsoft.MatMulNBits <K = 32, N = 2, bits = {bits}, block_size = 16> (x, w, s, "", {index}) }}"""
-    assert reads_unwritten(onnx.parser.parse_model(text)) == unwritten
+    assert reads_unwritten(onnx.parser.parse_model(text), {"x": np.zeros(1, np.int32)}) == unwritten
 
 
 DIGITS = """<ir_version: 9, opset_import: ["" : 17]> g (float[2] x, float k) => (string[2] y, string[2] z)
@@ -195,7 +195,17 @@ def test_digits_of_computed_floats_are_granted_and_nothing_else() -> None:
 def test_what_saturates_neither_way_is_not_judged(saturate: int, *, unwritten: bool) -> None:
     text = f"""<ir_version: 10, opset_import: ["" : 22]> g (int32[1] x) => (float[1] y)
         {{ y = Cast <to = 1, saturate = {saturate}> (x) }}"""
-    assert reads_unwritten(onnx.parser.parse_model(text)) == unwritten
+    assert reads_unwritten(onnx.parser.parse_model(text), {"x": np.zeros(1, np.int32)}) == unwritten
+
+
+@pytest.mark.parametrize(
+    ("divisor", "dtype", "unwritten"), [(0, "float16", True), (1, "float16", False), (0, "float", False)]
+)
+def test_the_sign_of_a_half_that_is_none_is_not_judged(divisor: int, dtype: str, *, unwritten: bool) -> None:
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+        g ({dtype}[1] x, {dtype}[1] z) => ({dtype}[1] y) {{ q = Div (x, z)  y = Sign (q) }}""")
+    kind = np.float16 if dtype == "float16" else np.float32
+    assert reads_unwritten(model, {"x": np.zeros(1, kind), "z": np.full(1, divisor, kind)}) == unwritten
 
 
 @pytest.mark.parametrize(("mode", "reader", "overwritten"), [(1, "v", True), (1, "a", False), (0, "v", False)])
@@ -208,6 +218,23 @@ def test_what_training_writes_into_is_not_judged_where_others_read_it(
         {{ v = Add (a, a)  z = BatchNormalization <training_mode = {mode}> (x, one, zero, zero, v)
            y = Concat <axis = 0> ({reader}) }}""")
     assert overwrites(model) == overwritten
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wide", "granted"),
+    [
+        (np.nan, np.inf, -1e40, True),  # the result is beyond the range, whatever the order
+        (np.nan, 3.0, 3.0, True),  # only an intermediate value was
+        (np.nan, np.inf, 3.0, False),
+        (np.nan, 3.0, -1e40, False),
+        (np.nan, np.inf, np.nan, False),
+        (3.0, np.inf, 1e40, False),
+    ],
+)  # fmt: skip
+def test_what_exceeds_the_range_may_be_any_infinity(old: float, new: float, wide: float, *, granted: bool) -> None:
+    before, after = np.array([old, 1], np.float32), np.array([new, 1], np.float32)
+    left = without_overflow([before], [after], [np.array([wide, 1])])
+    assert (first_difference(left, [after], "rounding") is None) == granted
 
 
 def test_no_number_is_farther_from_doubles_than_the_original() -> None:

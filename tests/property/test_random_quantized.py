@@ -9,9 +9,9 @@ import onnx
 import onnxruntime as ort
 import pytest
 
+from graphopt.fuzzing.differences import first_difference
 from graphopt.fuzzing.quantized import Grown, random_dynamic, random_operators, random_qdq, random_single
 from graphopt.fuzzing.stepwise import after_steps
-from graphopt.fuzzing.verdicts import first_difference
 from graphopt.manager import PassManager
 from graphopt.verify import compare
 from graphopt.verify.inputs import Generator

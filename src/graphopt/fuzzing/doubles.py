@@ -31,8 +31,8 @@ def in_doubles(model: onnx.ModelProto) -> onnx.ModelProto:
     return wide
 
 
-def exact_outputs(model: onnx.ModelProto, feed: dict[str, Array]) -> list[Any] | None:
-    """The outputs of a model computed in float64, rounded to float32.
+def outputs_in_doubles(model: onnx.ModelProto, feed: dict[str, Array]) -> list[Any] | None:
+    """The outputs of a model whose float32 numbers are computed in float64.
 
     Returns:
         The outputs, with None for those that the evaluator cannot compute; None if it can compute none.
@@ -41,7 +41,7 @@ def exact_outputs(model: onnx.ModelProto, feed: dict[str, Array]) -> list[Any] |
     found: Sequence[Any] | None = _run(wide, feed)
     if found is None and count > 1:
         found = [(_run(_alone(wide, at), feed) or [None])[0] for at in range(count)]
-    return None if found is None or all(each is None for each in found) else [_narrow(each) for each in found]
+    return None if found is None or all(each is None for each in found) else list(found)
 
 
 def _run(wide: onnx.ModelProto, feed: dict[str, Array]) -> list[Any] | None:
@@ -64,9 +64,10 @@ def _alone(model: onnx.ModelProto, at: int) -> onnx.ModelProto:
     return part
 
 
-def _narrow(output: Any) -> Any:
+def narrowed(output: Any) -> Any:
+    """An output rounded from float64 to float32; any other as it is."""
     if isinstance(output, list):
-        return [_narrow(each) for each in output]
+        return [narrowed(each) for each in output]
     with np.errstate(over="ignore"):
         return output.astype(np.float32) if getattr(output, "dtype", None) == np.float64 else output
 

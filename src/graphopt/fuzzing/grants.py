@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,58 +16,6 @@ from graphopt.verify.jitter import float_types
 from graphopt.verify.runners import CannotLoadError, OrtRunner, RunError
 from graphopt.verify.source import Source, all_nodes, read_by
 from graphopt.verify.values import Array, is_float
-
-
-def without_overflow(old: Sequence[Any], new: Sequence[Any], exact: Sequence[Any]) -> list[Any]:
-    """The outputs of an original, replaced by the float64 ones where the original alone is not finite.
-
-    There an intermediate value exceeded the range of float32.
-    """
-    leaves = zip(old, new, exact, strict=False)
-    return [_where(_overflowed, a, (a, b, c)) for a, b, c in leaves]
-
-
-def no_farther(old: Sequence[Any], new: Sequence[Any], exact: Sequence[Any], *, anywhere: bool = False) -> list[Any]:
-    """The outputs of a result, replaced by the float64 ones where it is at least as close to them as the original.
-
-    As close as the same element of the original, or as its farthest element `anywhere` in that output.
-    """
-    near = _within_farthest if anywhere else _as_near
-    leaves = zip(old, new, exact, strict=False)
-    return [_where(near, b, (a, b, c)) for a, b, c in leaves]
-
-
-def _overflowed(old: Array, new: Array, exact: Array) -> Array:
-    return ~np.isfinite(old) & np.isfinite(new) & np.isfinite(exact)
-
-
-def _as_near(old: Array, new: Array, exact: Array) -> Array:
-    same = (old == new) | (np.isnan(old) & np.isnan(new))  # the evaluator may compute NaN differently as well
-    with np.errstate(invalid="ignore"):
-        near = np.abs(new.astype(np.float64) - exact) <= np.abs(old.astype(np.float64) - exact)
-    return np.asarray(same | near)
-
-
-def _within_farthest(old: Array, new: Array, exact: Array) -> Array:
-    with np.errstate(invalid="ignore"):
-        far, apart = (np.abs(each.astype(np.float64) - exact) for each in (old, new))
-    return np.asarray(_as_near(old, new, exact) | (apart <= far[np.isfinite(far)].max(initial=0.0)))
-
-
-def rounds_denormals(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
-    """Whether an intermediate float is denormal: it is rounded by a fixed step, which later operators may magnify."""
-    names = [name for node in model.graph.node for name in node.output if name]
-    found = values_of(model, feed, list(dict.fromkeys(names))) or {}
-    floats = [each for each in found.values() if isinstance(each, np.ndarray) and each.dtype.kind == "f"]
-    return any(((each != 0) & (np.abs(each) < np.finfo(each.dtype).tiny)).any() for each in floats)
-
-
-def _where(chosen: Callable[[Array, Array, Array], Array], other: Any, leaves: tuple[Any, Any, Any]) -> Any:
-    """The float64 output where a condition holds, else another output; only that one unless all are floats."""
-    for leaf in leaves:
-        if not isinstance(leaf, np.ndarray) or not is_float(leaf.dtype) or leaf.shape != other.shape:
-            return other
-    return np.where(chosen(*leaves), leaves[2].astype(other.dtype), other)
 
 
 def counts_floats(model: onnx.ModelProto) -> set[str]:
@@ -102,10 +50,11 @@ def overflows_integers(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
     return False
 
 
-def reads_unwritten(model: onnx.ModelProto) -> bool:
+def reads_unwritten(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
     """Whether the runtime reads uninitialized memory.
 
-    That is the case for a `MatMulNBits` of 2 bits with groups, and for a `Cast` whose `saturate` is neither 0 nor 1.
+    That is the case for a `MatMulNBits` of 2 bits with groups, for a `Cast` whose `saturate` is neither 0 nor 1, and
+    for the `Sign` of a float16 NaN.
     """
     for node in all_nodes(model.graph.node):
         stated = {attribute.name: attribute.i for attribute in node.attribute}
@@ -113,7 +62,9 @@ def reads_unwritten(model: onnx.ModelProto) -> bool:
             return True
         if node.op_type in ("Cast", "CastLike") and stated.get("saturate", 1) not in (0, 1):
             return True
-    return False
+    signed = [node.input[0] for node in model.graph.node if node.op_type == "Sign"]
+    found = (values_of(model, feed, signed) or {}).values() if signed else ()
+    return any(np.isnan(each).any() for each in found if isinstance(each, np.ndarray) and each.dtype == np.float16)
 
 
 _UNPACKED, _GROUPS = 2, 4

@@ -10,25 +10,22 @@ import numpy as np
 import onnx
 
 from graphopt.fuzzing.building import Sample, as_standard, makeshift, stored
-from graphopt.fuzzing.doubles import exact_outputs
+from graphopt.fuzzing.differences import apart, first_difference
 from graphopt.fuzzing.grants import (
     counts_floats,
     is_of_infinite_constants,
-    no_farther,
     overflows_integers,
     overwrites,
     planned_wrongly,
     reads_unwritten,
-    rounds_denormals,
-    without_overflow,
 )
+from graphopt.fuzzing.nearness import is_nearer
 from graphopt.fuzzing.stepwise import FEW, after_steps
 from graphopt.fuzzing.subjects import Optimized, Subject
 from graphopt.fuzzing.usual import is_image_of_unknown_size, is_usual, values_of
 from graphopt.verify import compare
 from graphopt.verify.interface import differences, interface_of
 from graphopt.verify.jitter import without_negative_zeros
-from graphopt.verify.numerics import compare_arrays
 from graphopt.verify.runners import CannotLoadError, OrtRunner, ReferenceRunner, RunError, Runner, one_line
 from graphopt.verify.source import Source, all_nodes
 from graphopt.verify.structure import leaves
@@ -234,7 +231,7 @@ class Judge:
         found = first_difference(old, new, numerics)
         if found is None or (outcome.numerics != "exact" and _steps_apart(self.model, result, outcome, feed)):
             return None
-        if outcome.ties and all(np.asarray(b).dtype.kind in "iub" for _, b in _apart(old, new)):
+        if outcome.ties and all(np.asarray(b).dtype.kind in "iub" for _, b in apart(old, new)):
             return None
         if outcome.numerics != "exact" and self._same_but_counts(old, new, numerics):
             return None
@@ -249,39 +246,19 @@ class Judge:
             outcome.numerics != "exact"
             and (
                 self._signs_of_zeros(result, outcome, feed)
-                or self._is_nearer(feed, old, new, numerics)
+                or is_nearer(self.model, feed, old, new, numerics)
                 or is_of_infinite_constants(self.model, result, feed, old, new)
             )
         ):
             return None
         return found
 
-    def _is_nearer(self, feed: dict[str, Array], old: list[Any], new: list[Any], numerics: str) -> bool:
-        """Whether each element equals the original in float64, or is no farther from it than the original itself.
-
-        Or whether they differ only where the original overflows float32 on the way, and not float64. If the original
-        rounds denormal numbers, no farther than any of its elements is enough.
-        """
-        exact = exact_outputs(self.model, feed)
-        if exact is None or len(exact) != len(old):
-            return False
-        exact = [a if _type_of(a) != _type_of(b) else b for a, b in zip(old, exact, strict=True)]
-        # Equal outputs are not compared with the evaluator, which deviates, for example on integers.
-        apart = [each for each in zip(old, new, exact, strict=True) if _apart([each[0]], [each[1]], numerics)]
-        old, new, exact = ([each[at] for each in apart] for at in range(3))
-        if first_difference(without_overflow(old, new, exact), new, numerics) is None:
-            return True
-        if first_difference(exact, no_farther(old, new, exact), numerics) is None:
-            return True
-        near = no_farther(old, new, exact, anywhere=True)
-        return first_difference(exact, near, numerics) is None and rounds_denormals(self.model, feed)
-
     def _is_determined(self, feed: dict[str, Array], old: list[Any]) -> bool:
         """Whether the original's outputs are the same each time, in another session too.
 
         Some kernels read uninitialized memory, or overwrite the operands of other nodes, in all sessions alike.
         """
-        if reads_unwritten(self.model) or overwrites(self.model) or _twice(self._runner, feed) is None:
+        if reads_unwritten(self.model, feed) or overwrites(self.model) or _twice(self._runner, feed) is None:
             return False
         for _ in range(_SESSIONS):
             poison(old)
@@ -362,41 +339,6 @@ def _unsettled(subject: Subject, result: onnx.ModelProto, written: bytes) -> Ver
 
 def _bytes(model: onnx.ModelProto) -> bytes:
     return model.SerializeToString(deterministic=True)
-
-
-def first_difference(old: list[Any], new: list[Any], numerics: str) -> str | None:
-    """A description of the first difference that exceeds a numerics level; None if there is none."""
-    if len(old) != len(new):
-        return f"{len(old)} outputs are {len(new)}"
-    for number, (one, other) in enumerate(zip(old, new, strict=True)):
-        if _same(one, other):
-            continue
-        before, after = leaves(one), leaves(other)
-        if [path for path, _ in before] != [path for path, _ in after]:
-            return f"output {number} has other parts"
-        for (path, a), (_, b) in zip(before, after, strict=True):
-            report = compare_arrays(f"{number}{path}", a, b, numerics)
-            if report.status == "mismatch":
-                return f"output {number}{path}: {report.detail}"
-    return None
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Whether two outputs are bitwise equal arrays: most are, and need no report."""
-    if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray) or one.dtype.hasobject:
-        return False
-    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
-
-
-def _type_of(output: Any) -> Any:
-    """The element type of an array; None for anything else."""
-    return output.dtype if isinstance(output, np.ndarray) else None
-
-
-def _apart(old: list[Any], new: list[Any], numerics: str = "rounding") -> list[tuple[Any, Any]]:
-    """The outputs that differ by more than a numerics level allows."""
-    pairs = zip(old, new, strict=True)
-    return [(a, b) for a, b in pairs if first_difference([a], [b], numerics) is not None]
 
 
 _SESSIONS = 3
