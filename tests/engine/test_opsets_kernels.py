@@ -137,3 +137,29 @@ def test_a_triangle_of_truth_values_has_a_kernel(dims: str, upper: int, target: 
     graph = f"(bool[{dims}] x) => (bool[{dims}] y) {{ y = Trilu <upper = {upper}> (x) }}"
     mask = np.asarray([[True, False, True], [True, True, False]])
     assert differs(*_both(14, graph, {"x": mask}, target)) is None
+
+
+@pytest.mark.parametrize("alpha", [-1.0, 0.5])
+@pytest.mark.parametrize("target", [27, 11])
+def test_doubles_with_a_negative_alpha(alpha: float, target: int) -> None:
+    """The body of opset 28 divides by alpha before it asks for the sign, and has an Elu of doubles."""
+    if onnx.defs.onnx_opset_version() < 28:
+        pytest.skip("Celu has no doubles yet")
+    graph = f"(double[6] x) => (double[6] y) {{ y = Celu <alpha = {alpha}> (x) }}"
+    x = np.asarray((-800, -2, -0.5, 0, 3, math.inf))
+    assert differs(*_both(28, graph, {"x": x}, target)) is None
+
+
+@pytest.mark.parametrize("stash", [10, 11])
+@pytest.mark.parametrize(("kind", "numbers"), [("float", (0, 300, 30 / 7)), ("float16", (2044, 2056, 1))])
+@pytest.mark.parametrize("target", [26, 10])
+def test_numbers_of_a_range_are_added_up_in_a_stated_type(
+    stash: int, kind: str, numbers: tuple[float, ...], target: int
+) -> None:
+    """For floats the stated type has no effect; the body of opset 27 counts in float, and would lose the last one."""
+    if onnx.defs.onnx_opset_version() < 27:
+        pytest.skip("Range has no stash_type yet")
+    graph = f"({kind} s, {kind} l, {kind} d) => ({kind}[n] y) {{ y = Range <stash_type = {stash}> (s, l, d) }}"
+    dtype = np.dtype("float32" if kind == "float" else kind)
+    one, other = _both(27, graph, {name: np.asarray(n, dtype) for name, n in zip("sld", numbers, strict=True)}, target)
+    assert differs(one, other) is None

@@ -173,14 +173,21 @@ def above_a_threshold(node: Node, change: Change, rw: Rewriter) -> None:
 
 
 @down(12, "Celu")
-def exponential_below_zero(node: Node, change: Change, rw: Rewriter) -> None:
-    """Compute Celu by the formula of the standard, from which its function body differs if alpha is negative."""
+@down(28, "Celu")
+def exponential_below_zero(node: Node, change: Change, rw: Rewriter) -> Step:
+    """Compute Celu by the formula of the standard, from which its function body differs if alpha is negative.
+
+    Before opset 28 there are no doubles; for these the body has an `Elu`, which runtimes have for float only.
+    """
     x, alpha = node.operand(0), float(node.attr("alpha", 1.0))
-    if alpha >= 0:
+    if change.before is not None and x.dtype != TensorProto.DOUBLE:
+        return automatic.down(node, change, rw)
+    if change.before is None and alpha >= 0:
         raise Decline
     op = typed(rw, x)
     below = op("Mul", op("Sub", op("Exp", op("Div", x, alpha)), 1), alpha)
     rw.replace(node, [rw.op("Add", rw.op("Relu", x), op("Min", below, 0))])
+    return None
 
 
 _POWERS = 278

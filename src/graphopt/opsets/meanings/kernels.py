@@ -6,11 +6,13 @@ import math
 
 import numpy as np
 import onnx
+from onnx import TensorProto
 
-from graphopt.ir import Node
+from graphopt.ir import HALF_TYPES, Node
+from graphopt.opsets import automatic
 from graphopt.opsets.bodies import write_body
 from graphopt.opsets.changes import Change
-from graphopt.opsets.meanings.registry import down
+from graphopt.opsets.meanings.registry import Step, down
 from graphopt.rewrite import Rewriter
 
 _RANGE = """
@@ -37,6 +39,19 @@ Range (start, limit, delta) => (output) {
 def counted_in_doubles(node: Node, change: Change, rw: Rewriter) -> None:
     """Count the steps in double: the standard's body counts in float, and may miss a step just within the limit."""
     write_body(node, onnx.parser.parse_function(_RANGE), rw)
+
+
+@down(27, "Range")
+def added_up_in_wider_floats(node: Node, change: Change, rw: Rewriter) -> Step:
+    """Add up half-precision numbers in the stated type; for all others, none has an effect."""
+    numbers, wide = [node.operand(index) for index in range(3)], node.attr("stash_type", TensorProto.FLOAT)
+    if numbers[0].dtype in HALF_TYPES and wide == TensorProto.DOUBLE:
+        result = rw.op("Range", *(rw.op("Cast", each, to=wide) for each in numbers))
+        rw.replace(node, [rw.op("Cast", result, to=numbers[0].dtype)])
+        return None
+    if numbers[0].dtype not in HALF_TYPES and "stash_type" in node.attrs:
+        rw.set_attr(node, stash_type=None)
+    return automatic.down(node, change, rw)
 
 
 _QUANTIZED = """
