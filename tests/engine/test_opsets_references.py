@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.conversion import differs, run_model
 from graphopt import optimize
-from graphopt.opsets import convert
+from graphopt.opsets import ConversionError, convert
 
 PLAIN = {"x": np.asarray([[1, -2, 3], [1, 5, 3]], np.float32)}
 SEQUENCE = {
@@ -98,3 +98,42 @@ def test_an_optimization_brings_calls_in_too_where_they_stand_in_the_way_of_its_
     after = optimize(onnx.parser.parse_model(REDUCED), opset=13)
     assert [(entry.domain, entry.version) for entry in after.opset_import if not entry.domain] == [("", 13)]
     assert differs([np.asarray([[3], [5]], np.float32)], run_model(after, PLAIN)) is None
+
+
+STATED = [
+    ("a = Cast <to: int = @a> (x) b = Max (a, a)", "6", 12, 11),
+    ("a = Cast <to: int = @a> (x) b = Greater (a, a)", "6", 9, 8),
+    ("s = Shape (x) a = ConstantOfShape <value: tensor = @a> (s) b = Max (a, a)", "int32[1] {3}", 12, 11),
+]
+
+
+@pytest.mark.parametrize(("body", "given", "opset", "target"), STATED)
+def test_a_call_may_state_a_type_that_an_older_opset_lacks(body: str, given: str, opset: int, target: int) -> None:
+    model = onnx.parser.parse_model(f"""
+<ir_version: 9, opset_import: ["" : {opset}, "of" : 1]>
+g (float[2,3] x) => (float[2,3] y) {{ y = of.F <a = {given}> (x) }}
+<opset_import: ["" : {opset}], domain: "of">
+F <a> (x) => (y) {{ {body} y = Cast <to = 1> (b) }}
+""")
+    after = convert(model, opset=target)
+    onnx.checker.check_model(after, full_check=True)
+    assert differs(run_model(model, PLAIN), run_model(after, PLAIN)) is None
+
+
+NOWHERE = [
+    ("a = RandomNormal <dtype = 16, shape = [3]> ()", 22, 21),
+    ("s = Shape (x) a = ConstantOfShape <value = bfloat16[1] {1}> (s)", 20, 19),
+]
+
+
+@pytest.mark.parametrize(("body", "opset", "target"), NOWHERE)
+def test_a_type_that_only_a_result_has_counts_in_functions(body: str, opset: int, target: int) -> None:
+    """The declared shape is wrong, so that the full check says nothing of the result."""
+    model = onnx.parser.parse_model(f"""
+<ir_version: 10, opset_import: ["" : {opset}, "of" : 1]>
+g (float[2,3] x) => (float y) {{ y = of.F (x) }}
+<opset_import: ["" : {opset}], domain: "of">
+F (x) => (y) {{ {body} b = Cast <to = 1> (a) y = Add (b, x) }}
+""")
+    with pytest.raises(ConversionError, match="its element type is not supported"):
+        convert(model, opset=target)
