@@ -12,6 +12,7 @@ import onnx
 
 from graphopt.audit.inspection import all_graphs, nodes
 from graphopt.ir import Graph, Model, Node, Source, Tensor, Value, shown_op
+from graphopt.ir.messages import as_text
 from graphopt.ir.types import type_name
 from graphopt.verify.interface import differences, interface_of, spec_of
 
@@ -94,8 +95,8 @@ def diff(before: Source | Model, after: Source | Model) -> Diff:
     domains = sorted({o.domain for proto in (old_proto, new_proto) for o in proto.opset_import})
     versions = {domain: (old.opset(domain), new.opset(domain)) for domain in domains}
     found.opsets = {domain or "ai.onnx": pair for domain, pair in versions.items() if pair[0] != pair[1]}
-    keys = sorted({*old.metadata, *new.metadata})
-    found.metadata = [key for key in keys if old.metadata.get(key) != new.metadata.get(key)]
+    keys = sorted({*old.metadata, *new.metadata}, key=as_text)
+    found.metadata = [as_text(key) for key in keys if old.metadata.get(key) != new.metadata.get(key)]
     found.other = [*_headers(old_proto, new_proto), *_renamed(old, new), *_remarks(old_proto, new_proto)]
     return found
 
@@ -154,7 +155,8 @@ def _headers(old: onnx.ModelProto, new: onnx.ModelProto) -> list[str]:
         for title in ("ir_version", "producer_name", "producer_version", "domain", "model_version")
     ]
     pairs.append(("graph name", old.graph.name, new.graph.name))
-    return [f"{title}: {a or 'none'} -> {b or 'none'}" for title, a, b in pairs if a != b]
+    shown = [(title, *(as_text(each) if isinstance(each, bytes) else each for each in ends)) for title, *ends in pairs]
+    return [f"{title}: {a or 'none'} -> {b or 'none'}" for title, a, b in shown if a != b]
 
 
 def _renamed(old: Model, new: Model) -> list[str]:

@@ -13,6 +13,7 @@ from onnx import TensorProto
 from graphopt.analysis import infer_types
 from graphopt.audit.columns import size
 from graphopt.ir import Graph, Model, Source, Tensor, TensorType, Value, ValueType, captured_values, shown_op
+from graphopt.ir.messages import as_text
 from graphopt.showing import Shown
 from graphopt.system.machine import METADATA_KEY
 
@@ -135,7 +136,7 @@ def inspect(source: Source) -> Inspection:
     types = {value: _interface(value, declared.get(value), given_names) for value in ends}
     symbols = {d for stated in types.values() if isinstance(stated, TensorType) for d in stated.shape or ()}
     return Inspection(
-        producer=" ".join(filter(None, (proto.producer_name, proto.producer_version))),
+        producer=" ".join(as_text(each) for each in (proto.producer_name, proto.producer_version) if each),
         ir_version=model.ir_version,
         opsets={each.domain: each.version for each in proto.opset_import},
         inputs={value.name: _stated(types[value]) for value in given},
@@ -152,7 +153,7 @@ def inspect(source: Source) -> Inspection:
         denormals=sum(_denormals(tensor.array()) for tensor in tensors if _is_read(tensor)),
         peak=_peak(graph),
         needs=_needs(model),
-        metadata=dict(model.metadata),
+        metadata={as_text(key): as_text(value) for key, value in model.metadata.items()},
     )
 
 

@@ -303,15 +303,22 @@ def _rename(model: ModelProto, wanted: dict[str, str]) -> None:
             _replace(node.input, mapping)
             _replace(node.output, mapping)
             for spec in (each for devices in node.device_configurations for each in devices.sharding_spec):
-                spec.tensor_name = mapping.get(spec.tensor_name, spec.tensor_name)
+                _rename_in(spec, "tensor_name", mapping)
         for info in (*graph.input, *graph.output, *graph.value_info):
-            info.name = mapping.get(info.name, info.name)
+            _rename_in(info, "name", mapping)
         for tensor in (*graph.initializer, *(each.values for each in graph.sparse_initializer)):
-            tensor.name = mapping.get(tensor.name, tensor.name)
+            _rename_in(tensor, "name", mapping)
         for note in graph.quantization_annotation:
-            note.tensor_name = mapping.get(note.tensor_name, note.tensor_name)
+            _rename_in(note, "tensor_name", mapping)
             for entry in note.quant_parameter_tensor_names:
-                entry.value = mapping.get(entry.value, entry.value)
+                _rename_in(entry, "value", mapping)
     for trained in model.training_info:
         for entry in (*trained.initialization_binding, *trained.update_binding):
-            entry.key, entry.value = (mapping.get(each, each) for each in (entry.key, entry.value))
+            _rename_in(entry, "key", mapping)
+            _rename_in(entry, "value", mapping)
+
+
+def _rename_in(message: Any, field: str, mapping: Mapping[str, str]) -> None:
+    """Replace a name in a message; any other stays as it is: one that is not UTF-8 cannot be assigned."""
+    if (name := getattr(message, field)) in mapping:
+        setattr(message, field, mapping[name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal, get_args
@@ -72,8 +73,8 @@ def _is_file(path: Path) -> bool:
 
 
 def place_of(proto: TensorProto) -> str:
-    """The location of a tensor's external data, as written in the model."""
-    return next((entry.value for entry in proto.external_data if entry.key == "location"), "")
+    """The location of a tensor's external data, as written in the model; a file's name may be any bytes."""
+    return next((os.fsdecode(entry.value) for entry in proto.external_data if entry.key == "location"), "")
 
 
 def bring_in(model: onnx.ModelProto, data: bytes, folders: Folders, opaque: Opaque | None = None) -> bool:
@@ -179,7 +180,7 @@ def _slice(proto: TensorProto, tensor: Tensor, folders: Folders) -> FileSlice:
     if proto.data_type == TensorProto.STRING:
         raise ModelError(f"tensor {proto.name!r}: strings cannot be external data")
     info = {entry.key: entry.value for entry in proto.external_data}
-    location = info.get("location", "")
+    location = place_of(proto)
     if not folders:
         raise ModelError(
             f"tensor {proto.name!r} has its data in file {location!r}: load the model from its path, "

@@ -12,6 +12,7 @@ import onnx
 from graphopt.errors import UsageError
 from graphopt.ir.edit import mark_changed, set_ir_version
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
+from graphopt.ir.messages import as_text
 from graphopt.ir.model import Model, Source
 from graphopt.ir.seal import check_unsealed
 from graphopt.ir.types import TensorType
@@ -112,7 +113,7 @@ def fix_shapes(
             raise UsageError(f"no input {name!r} to give a shape; inputs are {', '.join(inputs) or 'none'}")
         fixed[name] = _shape(shape, f"input {name!r}")
         _check_input(name, inputs[name], fixed[name], sizes)
-    known = {d.dim_param for t in inputs.values() for d in t.shape.dim if d.dim_param}
+    known = {as_text(d.dim_param) for t in inputs.values() for d in t.shape.dim if d.dim_param}
     for symbol in dims or {}:
         if symbol not in known:
             raise UsageError(f"no symbolic dimension {symbol!r}; the inputs have {', '.join(sorted(known)) or 'none'}")
@@ -120,8 +121,8 @@ def fix_shapes(
         _fix_input(inputs[name], shape)
     for info in (*proto.input, *proto.output):
         for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
-            if dim.dim_param in sizes:
-                dim.dim_value = sizes[dim.dim_param]
+            if (symbol := as_text(dim.dim_param)) in sizes:
+                dim.dim_value = sizes[symbol]
     mark_changed(model.graph)
 
 
@@ -159,8 +160,9 @@ def _check_input(name: str, tensor: onnx.TypeProto.Tensor, shape: Sequence[int],
     for dim, size in zip(tensor.shape.dim, shape, strict=True):
         if dim.HasField("dim_value") and dim.dim_value not in (-1, size):  # old exporters write -1 for unknown
             raise UsageError(f"input {name!r}: dimension {dim.dim_value} cannot become {size}")
-        if dim.dim_param and sizes.setdefault(dim.dim_param, size) != size:
-            raise UsageError(f"dimension {dim.dim_param!r} cannot be both {sizes[dim.dim_param]} and {size}")
+        symbol = as_text(dim.dim_param)
+        if symbol and sizes.setdefault(symbol, size) != size:
+            raise UsageError(f"dimension {symbol!r} cannot be both {sizes[symbol]} and {size}")
 
 
 def _fix_input(tensor: onnx.TypeProto.Tensor, shape: Sequence[int]) -> None:

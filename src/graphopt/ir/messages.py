@@ -48,6 +48,11 @@ def copy_fields(source: Any, target: Any, skip: Collection[str] = ()) -> None:
     target.MergeFromString(b"".join(_unknown_fields(source)))
 
 
+def as_text(stated: str | bytes) -> str:
+    """A string of a message as text: protobuf returns bytes if it is not UTF-8; equal bytes give equal texts."""
+    return stated if isinstance(stated, str) else stated.decode(errors="backslashreplace")
+
+
 def copy_text(source: Any, target: Any, name: str) -> None:
     """Copy a string field of a message, if it is set, to another message of the same type.
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import onnx
 from onnx import TensorProto
 
+from graphopt.ir.messages import as_text
 from graphopt.ir.seal import read_only, unwrapped
 from graphopt.records import dataclass
 
@@ -159,9 +160,7 @@ def _decode_dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
         return dim.dim_value if dim.dim_value >= 0 else None
     if kind != "dim_param":
         return None
-    name: str | bytes = dim.dim_param
-    # Protobuf returns bytes if a name is not UTF-8; equal names must stay equal, nothing more.
-    return (name.decode(errors="backslashreplace") if isinstance(name, bytes) else name) or None
+    return as_text(dim.dim_param) or None
 
 
 _LARGEST = (1 << 63) - 1

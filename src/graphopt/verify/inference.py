@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import onnx
 
+from graphopt.ir.messages import as_text
 from graphopt.ir.schema import READING_TYPES
 from graphopt.ir.types import tensor_nbytes
 from graphopt.system.extras import require
@@ -95,7 +96,7 @@ def shapes_of(light: onnx.ModelProto) -> Shapes:
     for value in _infos(light.graph):
         tensor = value.type.tensor_type
         if value.type.HasField("tensor_type") and tensor.HasField("shape"):
-            dims = (d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim)
+            dims = (d.dim_value if d.HasField("dim_value") else as_text(d.dim_param) or None for d in tensor.shape.dim)
             found[value.name] = tuple(dims)
     return found
 

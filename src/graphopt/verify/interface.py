@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from graphopt.errors import UsageError
+from graphopt.ir.messages import as_text
 from graphopt.ir.numpy_types import numpy_type
 from graphopt.ir.types import type_name
 from graphopt.verify.report import Difference
@@ -166,7 +167,7 @@ def spec_of(name: str, proto: onnx.TypeProto) -> Spec:
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
     if dim.HasField("dim_value"):
         return dim.dim_value if dim.dim_value >= 0 else None
-    return dim.dim_param or None
+    return as_text(dim.dim_param) or None
 
 
 def taken(model: onnx.ModelProto, arrays: object) -> dict[str, Any]:
