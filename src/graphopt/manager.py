@@ -184,7 +184,7 @@ class PassManager:
         if result.unread.tensors:
             logger.warning("%s", result.unread)
         if not result.changed:
-            logger.info("nothing to do: the model is left as it was")
+            logger.info("no pass found anything to do")
         else:
             done = result.before.nodes, result.after.nodes, counted(len(result.events), "rewrite"), result.seconds
             logger.info("%d -> %d nodes, %s in %.2f s", *done)

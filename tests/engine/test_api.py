@@ -241,7 +241,9 @@ def test_what_was_done_and_left_is_logged(caplog: pytest.LogCaptureFixture, monk
     manager.run(clean)
     assert [r.levelname for r in caplog.records] == ["INFO", "INFO"]
     assert caplog.messages[0].startswith("3 -> 2 nodes, 1 rewrite ")
-    assert caplog.messages[1] == "nothing to do: the model is left as it was"
+    assert caplog.messages[1] == "no pass found anything to do"
+    PassManager(opset=13).run(clean)
+    assert caplog.messages[2] == caplog.messages[1]  # the opset did change
 
     def fail(*_: object) -> None:
         raise ZeroDivisionError("by zero")
@@ -375,6 +377,17 @@ ARRAY = np.ones((2, 4), np.float32)
         (lambda: graphopt.fuzz(levels=3.5), "levels: expected one or several, found float"),
         (lambda: graphopt.fuzz(jobs=0), "jobs: expected a whole number of at least 1, found 0"),
         (lambda: graphopt.fuzz(ops="Cnov"), "ops: expected operators of the standard, found 'Cnov'"),
+        (lambda: api.verify(ONE, ONE, inputs=5), "inputs: expected arrays by name, found int"),
+        (lambda: api.verify(ONE, ONE, inputs={5: ARRAY}), "inputs: no array 'x'; found 5"),
+        (
+            lambda: api.verify(ONE, ONE, shapes={"x": 5}),
+            "input 'x': expected a shape such as [1, 3, 224, 224], found 5",
+        ),
+        (lambda: api.audit(ONE, against=5), "unknown peer 5"),
+        (lambda: graphopt.convert(ONE, runtime=["tract"]), "unknown runtime ['tract']"),
+        (lambda: graphopt.ExternalData(location=5), "external data: the name of a file expected, found 5"),
+        (lambda: graphopt.Options(extra=5), "extra: expected a mapping from passes to settings, found int"),
+        (lambda: PassManager(passes="repeat(" * 2000 + "nop" + ")" * 2000), "at most 32 times repeat("),
     ],
 )
 def test_wrong_arguments_are_told_in_one_line(call: Callable[[], Any], complaint: str) -> None:

@@ -54,6 +54,8 @@ class ExternalData:
     alignment: int = 64
 
     def __post_init__(self) -> None:
+        if self.location is not None and not isinstance(self.location, str):
+            raise UsageError(f"external data: the name of a file expected, found {self.location!r}")
         if not (isinstance(self.threshold, int) and isinstance(self.alignment, int)):
             raise UsageError(f"external data: numbers expected, found {self.threshold!r} and {self.alignment!r}")
         if self.threshold < 0 or self.alignment < 1:

@@ -111,7 +111,7 @@ def fix_shapes(
     for name, shape in (shapes or {}).items():
         if name not in inputs:
             raise UsageError(f"no input {name!r} to give a shape; inputs are {', '.join(inputs) or 'none'}")
-        fixed[name] = _shape(shape, f"input {name!r}")
+        fixed[name] = whole_sizes(shape, f"input {name!r}")
         _check_input(name, inputs[name], fixed[name], sizes)
     known = {as_text(d.dim_param) for t in inputs.values() for d in t.shape.dim if d.dim_param}
     for symbol in dims or {}:
@@ -126,7 +126,16 @@ def fix_shapes(
     mark_changed(model.graph)
 
 
-def _shape(shape: object, what: str) -> list[int]:
+def whole_sizes(shape: object, what: str) -> list[int]:
+    """A shape as a list of sizes; see `whole_size`.
+
+    Args:
+        shape: the given shape.
+        what: the name of the shaped object in messages.
+
+    Raises:
+        UsageError: it is no list, or has another element than a size.
+    """
     if isinstance(shape, (str, bytes)) or not isinstance(shape, Iterable):
         raise UsageError(f"{what}: expected a shape such as [1, 3, 224, 224], found {shape!r}")
     return [whole_size(size, what) for size in shape]

@@ -53,6 +53,6 @@ def by_name(name: str) -> Peer:
         if peer.name == name:
             return peer
     known = [peer.name for peer in _PEERS]
-    near = difflib.get_close_matches(name, known, 1)
+    near = difflib.get_close_matches(str(name), known, 1)
     hint = f" (did you mean {near[0]}?)" if near else ""
     raise UsageError(f"unknown peer {name!r}{hint}; expected one of {', '.join(known)}")

@@ -189,11 +189,16 @@ def _is_word(text: str) -> bool:
     return text.replace("_", "0").isalnum()
 
 
+_DEEPEST = 32
+"""Most repetitions within each other: each is a call of the parser, and of whoever runs them."""
+
+
 class _Parser:
     def __init__(self, text: str, tokens: list[str]) -> None:
         self.text = text
         self.tokens = tokens
         self.at = 0
+        self.depth = 0
 
     def next(self) -> str | None:
         if self.at >= len(self.tokens):
@@ -220,8 +225,12 @@ class _Parser:
         if token == "{":
             return self.group()
         if token == "repeat" and self.at < len(self.tokens) and self.tokens[self.at] == "(":
-            self.at += 1
-            return Repeat(self.pipeline(")"))
+            self.at, self.depth = self.at + 1, self.depth + 1
+            if self.depth > _DEEPEST:
+                raise UsageError(f"pipeline: expected at most {_DEEPEST} times repeat( within each other, found more")
+            body = self.pipeline(")")
+            self.depth -= 1
+            return Repeat(body)
         if token is None or token in _MARKS:
             raise self.fail("a pass name, '{' or 'repeat('", token)
         return Select(token)

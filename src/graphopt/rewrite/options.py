@@ -41,6 +41,8 @@ class Options:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.extra, Mapping):
+            raise UsageError(f"extra: expected a mapping from passes to settings, found {type(self.extra).__name__}")
         object.__setattr__(self, "extra", MappingProxyType(dict(self.extra)))
 
     def stated(self, name: str) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from graphopt.errors import ModelError, VerificationError
 from graphopt.system.given import check_numbers, several
@@ -78,7 +78,8 @@ def compare(
     """
     check_numbers(whole=True, seed=seed)
     check_numbers(timeout=timeout)
-    feeds = () if inputs is None else (dict(inputs),) if isinstance(inputs, Mapping) else tuple(inputs)
+    given: Any = inputs
+    feeds = () if inputs is None else (dict(inputs),) if isinstance(inputs, Mapping) else several("inputs", given)
     chosen = None if sets is None else several("sets", sets)
     request = Request(level_name(numerics), seed, chosen, feeds, dict(dims or {}), dict(shapes or {}))
     if isolate if isolate is not None else timeout is not None:

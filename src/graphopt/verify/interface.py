@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from graphopt.errors import UsageError
+from graphopt.ir.interface import whole_sizes
 from graphopt.ir.messages import as_text
 from graphopt.ir.numpy_types import numpy_type
 from graphopt.ir.types import type_name
@@ -181,7 +182,7 @@ def taken(model: onnx.ModelProto, arrays: object) -> dict[str, Any]:
     told = interface_of(model)
     missing = [spec.name for spec in told.inputs if spec.name not in arrays]
     if missing:
-        raise UsageError(f"inputs: no array {missing[0]!r}; found {', '.join(arrays) or 'none'}")
+        raise UsageError(f"inputs: no array {missing[0]!r}; found {', '.join(map(str, arrays)) or 'none'}")
     specs = {spec.name: spec for spec in (*told.inputs, *told.overridable)}
     for name, array in arrays.items():
         if name in specs and isinstance(array, np.ndarray) and not _suits(array, specs[name]):
@@ -207,10 +208,11 @@ def sizes_from_shapes(model: onnx.ModelProto, shapes: Shapes) -> dict[str, int]:
     """
     specs = {spec.name: spec for spec in interface_of(model).inputs}
     sizes: dict[str, int] = {}
-    for name, shape in shapes.items():
+    for name, given in shapes.items():
         spec = specs.get(name)
         if spec is None:
             raise UsageError(f"the model has no input {name!r}; it has {', '.join(specs)}")
+        shape = whole_sizes(given, f"input {name!r}")
         if spec.shape is None or len(spec.shape) != len(shape):
             raise UsageError(f"input {name!r} is {spec}, found shape {list(shape)}")
         for axis, (dim, size) in enumerate(zip(spec.shape, shape, strict=True)):
