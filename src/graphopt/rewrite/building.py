@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.analysis.shapes import ShapeAnalysis
-from graphopt.errors import Decline, PassError
+from graphopt.errors import Decline, PassError, StaleError
 from graphopt.ir import Graph, Model, Node, Tensor, Value
 from graphopt.ir.forms import MOVED, placed
 from graphopt.ir.numpy_types import numpy_type
@@ -30,6 +30,7 @@ class Building:
 
     Attributes:
         stale_types: whether inference over the whole model may refine the type of a new value.
+        kept: nodes that stay as they are; see `graphopt.rewrite.unlike`.
     """
 
     def __init__(self, model: Model, log: Log, options: Options) -> None:
@@ -43,6 +44,7 @@ class Building:
         self._stated: set[NodeNote] = set()
         """Nodes that an event states as replaced before they are removed."""
         self._writers = Writers(model)
+        self.kept: frozenset[Node] = frozenset()
         self.stale_types = False
         self._rule = ""
         self._origin: Node | None = None
@@ -51,6 +53,13 @@ class Building:
         self._shapes: ShapeAnalysis | None = None
         self._shapes_at = (0, 0)
         """The state of the model for which the shapes were analysed."""
+
+    def _check_node(self, node: Node) -> None:
+        """Check that a node is there, and may be changed."""
+        if node.removed or node.graph.model is not self._model:
+            raise StaleError("{} is no longer in the graph", node.op)
+        if node in self.kept:
+            raise Decline("the shapes of branches follow from {}, which before opset 11 must be equal", node.op)
 
     @property
     def model(self) -> Model:

@@ -112,6 +112,7 @@ class Rewriter(Building):
             Decline: that would not be legal; nothing changed.
         """
         fresh = self._needed(values)
+        self._check_node(before)
         self._check_new(values, before, fresh)
         size = self._admit({}, fresh, before)
         self._look_again(fresh)
@@ -125,8 +126,7 @@ class Rewriter(Building):
     ) -> None:
         """Check that nodes can be replaced."""
         for node in replaced:
-            if node.removed or node.graph.model is not self._model:
-                raise StaleError("{} is no longer in the graph", node.op)
+            self._check_node(node)
         self._check_new([new for _, new in swaps], at, fresh)
         taken: set[Value] = set()
         for old, new in swaps:
@@ -367,8 +367,7 @@ class Rewriter(Building):
     def _check_change(
         self, node: Node, operands: dict[int, Value | None], attrs: dict[str, Any], fresh: dict[Node, None]
     ) -> None:
-        if node.removed or node.graph.model is not self._model:
-            raise StaleError("{} is no longer in the graph", node.op)
+        self._check_node(node)
         self._check_new([v for v in operands.values() if v is not None], node, fresh)
         for index in self._writers.written(node) if self._writers.found else ():
             if index in operands:
