@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from graphopt.errors import ModelError
-from graphopt.ir import slices
+from graphopt.ir import Tensor, slices
 from graphopt.ir.slices import FileSlice, is_mapped
 
 LENGTH = 1001
@@ -53,3 +54,15 @@ def test_a_short_file_is_told(data: Path) -> None:
     data.unlink()
     with pytest.raises(ModelError, match="No such file"):
         FileSlice(data, 0, LENGTH).view()
+
+
+def test_a_file_that_is_gone_is_told_in_words(data: Path) -> None:
+    part = FileSlice(data, 0, 8)
+    data.unlink()
+    reading = [part.view, lambda: part.read_into(np.empty(8, np.uint8)), lambda: list(part.chunks(4, 1))]
+    for read in reading:
+        with pytest.raises(ModelError, match=r"cannot read 8 bytes at 0 of .*: No such file or directory$"):
+            read()
+    tensor = Tensor(onnx.TensorProto.FLOAT, (1 << 20,), source=FileSlice(data, 0, 1 << 22))
+    with pytest.raises(ModelError, match="cannot read tensor data file .*: No such file or directory$"):
+        tensor.sample()

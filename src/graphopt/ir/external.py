@@ -218,7 +218,8 @@ def _file(name: str, location: str, folders: Folders) -> Path:
                 if path.is_file():
                     return path
             except (OSError, ValueError) as error:
-                raise ModelError(f"tensor {name!r}: external data {location[:80]!r} is not a file: {error}") from error
+                why = getattr(error, "strerror", None) or error
+                raise ModelError(f"tensor {name!r}: external data {location[:80]!r} is not a file: {why}") from error
     if not inside:
         raise ModelError(f"tensor {name!r}: external data {location!r} is outside the model's folder")
     raise ModelError(

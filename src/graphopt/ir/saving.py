@@ -358,7 +358,8 @@ class _Sources(ExitStack):
             try:
                 file = self._files[part.path] = self.enter_context(part.opened())
             except (OSError, ValueError) as error:
-                raise ModelError(f"cannot read tensor data file {part.path}: {error}") from error
+                why = getattr(error, "strerror", None) or error
+                raise ModelError(f"cannot read tensor data file {part.path}: {why}") from error
         return file
 
 

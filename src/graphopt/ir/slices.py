@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import field
 from io import FileIO
 from mmap import ACCESS_READ, ALLOCATIONGRANULARITY, mmap
@@ -66,13 +66,20 @@ class FileSlice:
 
     def view(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """The bytes, read-only: a memory map if there are many; mapping a few costs as much as reading them."""
-        try:
+        with self._told():
             if self.length > _READ_LIMIT and len(_maps) < _MOST_MAPS:
                 with suppress(OSError):  # the file system supports no maps
                     return self._mapped()
             return np.frombuffer(self.pieces((0,), self.length)[0], np.uint8)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turn errors of reading into a `ModelError` that states which bytes of which file, and why."""
+        try:
+            yield
         except (OSError, ValueError) as error:
-            message = f"cannot read {self.length} bytes at {self.offset} of tensor data file {self.path}: {error}"
+            why = getattr(error, "strerror", None) or error
+            message = f"cannot read {self.length} bytes at {self.offset} of tensor data file {self.path}: {why}"
             raise ModelError(message) from error
 
     def _mapped(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -88,15 +95,12 @@ class FileSlice:
         Raises:
             ModelError: the file cannot be read, or is too short.
         """
-        try:
+        with self._told():
             with self.opened() as file:
                 file.seek(self.offset)
                 size = file.readinto(target)  # type: ignore[arg-type]  # NumPy's arrays are buffers
             if size != self.length:
                 raise ValueError(f"the file ends after {size} of them")
-        except (OSError, ValueError) as error:
-            message = f"cannot read {self.length} bytes at {self.offset} of tensor data file {self.path}: {error}"
-            raise ModelError(message) from error
 
     def chunks(self, length: int, every: int) -> Iterator[np.ndarray[Any, np.dtype[np.uint8]]]:
         """Chunks of the bytes, each in an array that the next chunk overwrites.
@@ -109,17 +113,13 @@ class FileSlice:
             ModelError: the file cannot be read, or is too short.
         """
         room = np.empty(min(length, self.length), np.uint8)
-        try:
-            with self.opened() as file:
-                for start in range(0, self.length, length * every):
-                    part = room[: min(length, self.length - start)]
-                    file.seek(self.offset + start)
-                    if file.readinto(part) != part.size:  # type: ignore[arg-type]  # NumPy's arrays are buffers
-                        raise ValueError("the file ends before")
-                    yield part
-        except (OSError, ValueError) as error:
-            message = f"cannot read {self.length} bytes at {self.offset} of tensor data file {self.path}: {error}"
-            raise ModelError(message) from error
+        with self._told(), self.opened() as file:
+            for start in range(0, self.length, length * every):
+                part = room[: min(length, self.length - start)]
+                file.seek(self.offset + start)
+                if file.readinto(part) != part.size:  # type: ignore[arg-type]  # NumPy's arrays are buffers
+                    raise ValueError("the file ends before")
+                yield part
 
     def pieces(self, places: Iterable[int], length: int) -> list[bytes]:
         """`length` bytes from each of several offsets.

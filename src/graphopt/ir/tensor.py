@@ -271,7 +271,8 @@ class Tensor:
             try:
                 return b"".join(self.source.pieces(_places(self.source.length, length), length))
             except (OSError, ValueError) as error:
-                raise ModelError(f"cannot read tensor data file {self.source.path}: {error}") from error
+                why = getattr(error, "strerror", None) or error
+                raise ModelError(f"cannot read tensor data file {self.source.path}: {why}") from error
         array = self.array()
         return _sampled(self._bytes().data) if array.flags.c_contiguous else _sampled_view(array)
 
