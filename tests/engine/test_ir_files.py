@@ -361,3 +361,18 @@ def test_who_may_read_a_model_may_read_its_data(tmp_path: Path, mode: int) -> No
     path.chmod(mode)
     Model.load(path).save(path, ExternalData(threshold=0))
     assert [stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()] == [mode, mode]
+
+
+def test_weights_that_passes_replace_stay_beside_the_model(tmp_path: Path) -> None:
+    tensors = [numpy_helper.from_array(np.full(1 << 13, k + 1, np.float32), f"w{k}") for k in range(2)]
+    nodes = [helper.make_node("Add", ["x", "w0"], ["a"]), helper.make_node("Add", ["a", "w1"], ["y"])]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1 << 13]) for name in "xy")
+    graph = helper.make_graph(nodes, "g", [x], [y], tensors)
+    save_external(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / "m.onnx"
+    )
+    PassManager().run(tmp_path / "m.onnx").save(tmp_path / "out.onnx")
+    (sums,) = onnx.load(tmp_path / "out.onnx", load_external_data=False).graph.initializer
+    assert sums.data_location == TensorProto.EXTERNAL
+    np.testing.assert_array_equal(numpy_helper.to_array(onnx.load(tmp_path / "out.onnx").graph.initializer[0]), 3)
+    assert (tmp_path / "out.onnx").stat().st_size < 1 << 12

@@ -84,7 +84,8 @@ def read(source: Source, *, inplace: bool = False, opaque: str | None = None) ->
         brought_in = bring_in(proto, data, folders, unread)
         model = build(proto, folders, slices, unread)
     model.path, model.whole = path, whole
-    model.lifted = bool(slices) or has_external(model)
+    model.is_apart = has_external(model)
+    model.lifted = bool(slices) or model.is_apart
     model.graph.changed = brought_in
     return model
 

@@ -73,6 +73,7 @@ class Model:
         whole: all bytes of that file, or None; a pipe can be read only once.
         inplace: whether `flush` may write into `proto`.
         lifted: whether weights are still in files.
+        is_apart: whether it had weights in files beside it when it was read.
         opaque: which external data was left unread, `missing` or `all`; None if all was to be read.
     """
 
@@ -85,7 +86,7 @@ class Model:
         self.path: Path | None = None
         self.whole: FileSlice | None = None
         self.inplace = False
-        self.lifted = False
+        self.lifted = self.is_apart = False
         self.opaque: str | None = None
         self.graph: Graph
         self.functions: list[Graph] = SealedList()

@@ -47,7 +47,7 @@ def write(model: Model, path: Path, external: ExternalData | None) -> None:
     with naming(path):
         target = destination(path)
         special = is_special(target)
-        if external is None and ((has_external(model) and not special) or _weight_bytes(model) >= _PROTO_LIMIT):
+        if external is None and ((model.is_apart and not special) or _weight_bytes(model) >= _PROTO_LIMIT):
             external = ExternalData()
         if external is None:
             _write_inline(model, target)
