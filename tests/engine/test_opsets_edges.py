@@ -109,7 +109,7 @@ EDGES: dict[str, tuple[int, str, dict[str, Any], list[int]]] = {
         18,
         "(float[1,4,2] x, float[2] s) => (float[1,4,2] y) { y = GroupNormalization <num_groups = 2> (x, s, s) }",
         {"x": np.arange(8, dtype=np.float32).reshape(1, 4, 2) ** 2, "s": _float32(1, -2)},
-        [21, 22],
+        [21, 22, 17, 12, 7],
     ),
     "factors of groups that are stated": (
         18,
@@ -118,7 +118,15 @@ EDGES: dict[str, tuple[int, str, dict[str, Any], list[int]]] = {
           y = GroupNormalization <num_groups = 2> (x, s, s)
         }""",
         {"x": np.arange(8, dtype=np.float32).reshape(1, 4, 2) ** 2},
-        [21, 22],
+        [21, 22, 17, 12, 7],
+    ),
+    "factors of groups of a batch of unknown size": (
+        18,
+        """(float[n,4,h,w] x, float[2] s) => (float[n,4,h,w] y) {
+          y = GroupNormalization <epsilon = 0.1, num_groups = 2> (x, s, s)
+        }""",
+        {"x": np.arange(48, dtype=np.float32).reshape(2, 4, 2, 3) ** 2, "s": _float32(1, -2)},
+        [17, 9],
     ),
     "a window that would start behind the image": (
         22,
