@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphopt.match.factors import number
 from graphopt.rewrite import Decline, Level, Node, Numerics, OpRule, Outcome, Rewriter, Value
-from graphopt_passes.fusion.contrib.matmul import check_matrices, check_moderate, fused
+from graphopt_passes.fusion.contrib.matmul import check_matrices, check_moderate, scaled_product
 from graphopt_passes.fusion.contrib.operands import DOMAIN, NEWEST, check_float
 from graphopt_passes.fusion.gelu import completes_gelu
 from graphopt_passes.fusion.moved import before_moves, moved_again
@@ -56,9 +56,7 @@ def _scaled(value: Value, reader: Node, factor: float, rw: Rewriter) -> Value:
     product = value.sole_source(*_PRODUCTS, reader=moves[-1] if moves else reader)
     check_float(product.result)
     check_matrices(product)
-    alpha = float(product.attr("alpha", 1.0)) * factor
-    check_moderate(alpha)
-    return moved_again(fused(rw, product, {}, {"alpha": alpha}), moves, rw)
+    return moved_again(scaled_product(rw, product, {}, factor), moves, rw)
 
 
 def _check_zeros(pad: Node) -> None:
