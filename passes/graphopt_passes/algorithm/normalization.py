@@ -8,7 +8,7 @@ from onnx import TensorProto
 from graphopt.match import FLOAT32, Const, Match, OpBuilder, Pattern
 from graphopt.operators import Reshape
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, PatternRule, Rewriter, Value
-from graphopt_passes.algorithm.work import Weighed, check_count, floats, joined, size_of
+from graphopt_passes.algorithm.work import Weighed, check_count, floats, joined, reduced, rows_with, size_of
 
 
 class FuseMulAddIntoBatchNormalization(Weighed, PatternRule):
@@ -141,8 +141,8 @@ class ConvertLpNormalizationToQuotient(Weighed, OpRule):
             raise Decline("{} is not normalized by a norm of order 1 or 2", x.name)
         norms = size / max(x.size(axis), 1)
         leading = all(dim == 1 for dim in x.dims()[:axis]) and axis < len(x.dims()) - 1
-        reduced = "reduce leading" if leading else "reduce"
-        then = {"kernel": 6, "element": 2 * size + 2 * norms, "where": norms, reduced: size}
+        sums = {"reduce leading": size} if leading else {"reduce": reduced(x, (axis,))}
+        then = {"kernel": 6, "element": 2 * (size + norms), "where": norms, "short row": rows_with(x, (axis,)), **sums}
         self.weigh(rw, {"kernel": 1, "lp normalization": size}, then)
         powers = rw.op("Mul", x, x) if order == 2 else rw.op("Abs", x)
         total = rw.op("ReduceSum", powers, axes=(axis,), keepdims=1)

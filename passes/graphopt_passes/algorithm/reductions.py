@@ -10,15 +10,16 @@ from typing import ClassVar
 import numpy as np
 from onnx import TensorProto
 
+from graphopt.ir.types import element_count
 from graphopt.operators import Reduction, Reshape
 from graphopt.rewrite import Decline, Node, Numerics, OpRule, Outcome, Rewriter, Value
-from graphopt_passes.algorithm.work import Weighed, check_count, floats, joined, size_of
+from graphopt_passes.algorithm.work import Weighed, check_count, floats, joined, reduced, rows_with, size_of
 
 
 class LeadingReduction(Weighed, OpRule):
     """Replace a reduction of leading axes, which only axes of size 1 precede, and which other axes follow.
 
-    With an axis of size 1 before them, ONNX Runtime uses its slow kernel for columns.
+    With an axis of size 1 before them that is not reduced, ONNX Runtime uses its slow kernel for columns.
     """
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
@@ -37,13 +38,14 @@ class LeadingReduction(Weighed, OpRule):
         if not all(isinstance(dims[axis], int) for axis in first):
             raise Decline("the sizes of the axes {} of {} are not known", axes, x.name)
         rows = prod(x.size(axis) for axis in first)
-        made = self.write(view, rows, long[0] > 0, rw)
+        slow = any(axis not in axes for axis in range(first[-1]))
+        made = self.write(view, rows, slow, rw)
         shape = [1 if axis in axes else dim for axis, dim in enumerate(dims) if view.keepdims or axis not in axes]
         return rw.replace(node, [Reshape.to(made, shape).write(rw)])
 
     @abstractmethod
     def write(self, view: Reduction, rows: int, slow: bool, rw: Rewriter) -> Value:
-        """Write the other form of a reduction over `rows` elements; `slow` if axes of size 1 precede the axes."""
+        """Write the other form of a reduction over `rows` elements; `slow` if axes of size 1 stay before the axes."""
 
 
 def _columns(view: Reduction, rows: tuple[int, ...], rw: Rewriter) -> Value:
@@ -62,7 +64,7 @@ class ConvertLeadingReductionToMatmul(LeadingReduction):
     def write(self, view: Reduction, rows: int, slow: bool, rw: Rewriter) -> Value:
         """Divide the sum for a mean, rather than weigh with 1/n: it is infinite where the sum overflows, as before."""
         if not slow:
-            raise Decline("no axis of size 1 precedes the reduced axes of {}: already fast", view.op)
+            raise Decline("no axis of size 1 stays before the reduced axes of {}: already fast", view.op)
         size = size_of(view.x)
         self.weigh(rw, {"kernel": 1, "reduce leading": size}, {"kernel": 4, "read": size})
         check_count(rows, "rows", 1 << 24)
@@ -78,11 +80,15 @@ class ConvertLeadingReductionToRows(LeadingReduction):
 
     def write(self, view: Reduction, rows: int, slow: bool, rw: Rewriter) -> Value:
         if not slow:
-            raise Decline("no axis of size 1 precedes the reduced axes of {}: already fast", view.op)
+            raise Decline("no axis of size 1 stays before the reduced axes of {}: already fast", view.op)
         size = size_of(view.x)
         self.weigh(rw, {"kernel": 1, "reduce leading": size}, {"kernel": 3, "reduce rows": size})
         flat = replace(view, x=_columns(view, (rows,), rw), axes=(0,), keepdims=False)
         return flat.write(rw)
+
+
+_MANY, _APART = 256, 512
+"""Rows whose distance is a multiple of `_APART` elements share so few places of the cache that it holds no more."""
 
 
 class ConvertLeadingMaxToParts(LeadingReduction):
@@ -100,6 +106,8 @@ class ConvertLeadingMaxToParts(LeadingReduction):
         parts = next((number for number in range(2, 9) if rows % number == 0 and rows > number), None)
         if parts is None:
             raise Decline("{} values cannot be split into 2 to 8 equal parts", rows)
+        if not slow and rows > _MANY and element_count(view.x.dims()[max(view.axes) + 1 :]) % _APART == 0:
+            raise Decline("{} rows, a multiple of 2 KiB apart, replace each other in the cache", rows)
         size = size_of(view.x)
         self.weigh(rw, {"kernel": 1, "reduce leading": size}, {"kernel": 5, "reduce": size})
         found = rw.op(view.op, _columns(view, (parts, rows // parts), rw), axes=(1,), keepdims=0)
@@ -120,7 +128,10 @@ class _Spelled(Weighed, OpRule):
         size = floats(x)
         if not view.axes:
             raise Decline("{} reduces no axis", node.op)
-        then = {"kernel": 2 + self.passes, "element": self.passes * size, "reduce": max(self.passes, 1) * size}
+        if self.kind == "reduce powers" and len(view.axes) == len(x.dims()):
+            raise Decline("{} reduces all axes: already fast", node.op)
+        sums, rows = max(self.passes, 1) * reduced(x, view.axes), (self.passes == 2) * rows_with(x, view.axes)
+        then = {"kernel": 2 + self.passes, "element": self.passes * size, "reduce": sums, "short row": rows}
         self.weigh(rw, {"kernel": 1, self.kind: size}, then)
         return rw.replace(node, [self.write(view, rw)])
 

@@ -203,6 +203,28 @@ def floats(x: Value) -> int:
     return size_of(x)
 
 
+_PART, _ROW = 1000, 20
+
+
+def reduced(x: Value, axes: Sequence[int]) -> float:
+    """How many elements of a whole row a sum or extremum over some axes takes as long as.
+
+    Each row in memory takes as long as `_ROW` more of them, even if it is a single element, and each part before axes
+    that others follow as `_PART`.
+    """
+    parts = count(x.dims()[: min(axes)]) if max(axes) < len(x.dims()) - 1 else 0
+    return size_of(x) + _ROW * rows_with(x, axes) + _PART * parts
+
+
+def rows_with(x: Value, axes: Sequence[int]) -> float:
+    """The number of rows in memory along which a value and its reduction over some axes are read alike."""
+    dims = x.dims()
+    first = last = len(dims) - 1
+    while first and (first - 1 in axes) == (last in axes):
+        first -= 1
+    return size_of(x) / count(dims[first:])
+
+
 def rates_of(target: Target) -> Mapping[str, float]:
     """The rates measured on a target's machines, and built-in rates for kinds that were not measured."""
     kept = (figures(TUNED, target) or {}).get("rates", {}).items()
