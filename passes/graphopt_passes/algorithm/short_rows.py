@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from onnx import TensorProto
 
@@ -100,12 +102,12 @@ _OF_BYTES = (f"{DOMAIN}::QLinearAdd", f"{DOMAIN}::QLinearMul")
 
 
 class ConvertLoneElementsToRow(Weighed, OpRule):
-    """Add axes of size 1 to a constant number, so that operands with trailing axes of size 1 are read in rows.
+    """Add axes of size 1 to a constant number, so that operands with axes of size 1 are read in long rows.
 
     From the last axis on, the runtime merges the axes along which both operands broadcast alike, and skips axes of size
-    1 as long as both have them. If the number has no more axes then, rows are single elements, for each of which the
-    kernel is called: adding a number to a value of shape `[1, 3, 256, 32, 1]` takes 30 times as long as adding one of
-    shape `[1, 1]`, and 90 times as long in bytes.
+    1 as long as both have them. If the number has no more axes at one, a row ends there, and the kernel is called for
+    each: adding a number to a value of shape `[1, 3, 256, 32, 1]` takes 30 times as long as adding one of shape
+    `[1, 1]`, and 90 times as long in bytes; multiplying `[16, 4096, 1, 2]` takes 33 times as long.
     """
 
     # No pattern: any of the operands may be the number.
@@ -114,23 +116,34 @@ class ConvertLoneElementsToRow(Weighed, OpRule):
     opsets = "8-"  # the first opset in which all of them broadcast from the last axis on
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
-        dims = list(node.result.dims())
-        whole = len(dims)
-        while dims and dims[-1] == 1:
-            del dims[-1]
-        last = whole - len(dims)
+        dims = node.result.dims()
+        long = [axis for axis, dim in enumerate(dims) if dim != 1]
+        units = [axis for axis, dim in enumerate(dims) if dim == 1 and axis > min(long, default=axis)]
         places = (0, 3) if node.op in _OF_BYTES else range(len(node.inputs))
         held = {at: node.operand(at) for at in places}
-        numbers = {at: x for at, x in held.items() if is_constant_number(x) and len(x.sizes()) <= last}
-        if not dims or not last or not numbers:
+        ends = {
+            at: _end_of_rows(len(x.sizes()), units, dims) for at, x in held.items() if units and is_constant_number(x)
+        }
+        numbers = {at: end for at, end in ends.items() if end is not None}
+        if not numbers:
             raise Decline
         size, element, row = size_of(node.result), "element", "short row"
         if node.op in _OF_BYTES:
             element, row = "bytes scaled", "bytes row"
-        self.weigh(rw, {"kernel": 1, row: size}, {"kernel": 1, element: size})
-        wide = (1,) * (last + 1)
-        changes = {at: rw.constant(value.array().reshape(wide), like=value) for at, value in numbers.items()}
-        return rw.set_inputs(node, changes, f"{last + 1} axes")
+        rows = size / count(dims[max(numbers.values()) + 1 :])
+        self.weigh(rw, {"kernel": 1, element: size, row: rows}, {"kernel": 1, element: size})
+        wide = (1,) * (len(dims) - units[0] + 1)
+        changes = {at: rw.constant(held[at].array().reshape(wide), like=held[at]) for at in numbers}
+        return rw.set_inputs(node, changes, f"{len(wide)} axes")
+
+
+def _end_of_rows(rank: int, units: Sequence[int], dims: Sequence[Dim]) -> int | None:
+    """The axis of size 1 at which rows end for a number of some rank; None if none does.
+
+    Its axes count only if they reach one that is longer in the other operand.
+    """
+    own = rank if any(dim != 1 for dim in dims[len(dims) - rank :]) else 0
+    return max((axis for axis in units if axis < len(dims) - own), default=None)
 
 
 def _narrow(node: Node, second: int) -> tuple[int, tuple[Dim, ...]]:
