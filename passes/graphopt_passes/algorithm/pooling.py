@@ -38,11 +38,12 @@ class ConvertAveragePoolToConv(Weighed, OpRule):
         counted = not padded or view.counts_padding
         scale = None if counted else _counts(view, node.result)
         size_of(x)
-        outputs = count(node.result.dims())
+        outputs, planes = count(node.result.dims()), count(x.dims()[:2])  # a depthwise product for each plane
         kind = "taps" if set(view.strides) == {1} else "strided taps"
         passes = 0 if counted else outputs
         now = {"kernel": 1, "average": outputs * taps}
-        self.weigh(rw, now, {"kernel": 1 + bool(passes), kind: outputs * taps, "element": passes})
+        then = {"kernel": 1 + bool(passes), kind: outputs * taps, "matrix": planes, "element": passes}
+        self.weigh(rw, now, then)
         weight = np.full((channels, 1, *view.kernel), 1 / taps if counted else 1, np.float32)
         made = rw.op(
             "Conv", x, weight, group=channels, kernel_shape=view.kernel, strides=view.strides,
