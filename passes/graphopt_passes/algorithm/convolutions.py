@@ -39,7 +39,7 @@ class ConvertWholeImageConvToSum(Weighed, OpRule):
             raise Decline("{} is padded", x.name)
         size = size_of(x)
         then = {"kernel": len(node.operands), "element": size, "reduce": size}
-        self.weigh(rw, {"kernel": 1, "whole taps": size}, then)
+        self.weigh(rw, {"kernel": 1, "matrix": count(dims[:2]), "read": size}, then)
         products = rw.op("Mul", x, Reshape.to(weight, (1, channels, *kernel[2:])).write(rw))
         total = rw.op("ReduceSum", products, axes=tuple(range(2, len(dims))), keepdims=1)
         if bias is not None:

@@ -219,7 +219,6 @@ PROBES = (
         "where", (12, 128, 128), "m = Greater (u, z) y = Where (m, x, z)", constants="float z = {0}", other=(128, 128)
     ),
     Probe("bound", (12, 128, 128), "y = Min (x, u)", other=(128, 128)),
-    Probe("whole taps", (1, 512, 7, 7), "y = Conv <group = 512> (x, u)", other=(512, 1, 7, 7)),
     Probe(
         "columns of volumes", (1, 32, 8, 16, 16), "y = ConvTranspose <strides = [2, 2, 2]> (x, u)", 8 * 16 * 2048,
         (("product", 32 * 2048 * 128),), other=(32, 16, 2, 2, 2),

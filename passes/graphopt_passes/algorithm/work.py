@@ -42,7 +42,7 @@ RATES: dict[str, float] = {
     "product apart": 1.4,  # an element of a matrix that is multiplied by a vector of one axis
     "product row": 69.0,  # each row of that
     "product": 0.01,  # a multiply-add of a product of matrices
-    "matrix": 75.0,  # each matrix of a batch that is multiplied by the same matrix
+    "matrix": 75.0,  # each small product of a batch: by the same matrix, or a plane by its kernel
     "einsum": 0.68,  # an element of the operands and the result of `Einsum`, besides the product
     "sum apart": 2.2,  # `CumSum` along the last axis
     "depth to space": 1.1,  # `DepthToSpace` in blocks of 2; larger blocks are copied in longer pieces
@@ -72,7 +72,6 @@ RATES: dict[str, float] = {
     "lp normalization": 0.64,  # `LpNormalization`
     "where": 0.36,  # `Where` with a condition that is broadcast
     "bound": 0.21,  # `Min` with a bound that is broadcast
-    "whole taps": 1.25,  # an element of a depthwise convolution's kernel that is as large as the image
     "columns of volumes": 0.6,  # an element of the result of a 3-D `ConvTranspose`, besides the product
     "columns of images": 0.1,  # the same of a 2-D one
     "transposed taps": 0.33,  # an element of the window of each pixel of a depthwise `ConvTranspose`
@@ -137,7 +136,7 @@ _ON: dict[str, dict[str, float]] = {
         "resize doubled": 0.17, "resize filtered": 2.4, "resize linear of bytes": 4.6, "resize last": 2.9,
         "normalize": 0.51, "position": 0.48, "position of few": 2.1, "first of many": 0.93, "first": 9.3, "prelu": 5.1,
         "selu": 2.2, "shrink": 7.1, "lrn": 29.0, "channel taps": 0.28, "lp normalization": 1.2, "where": 1.1,
-        "whole taps": 1.7, "columns of volumes": 0.38, "transposed taps": 0.5, "spectrum": 17.0,
+        "columns of volumes": 0.38, "transposed taps": 0.5, "spectrum": 17.0,
         "spectrum of any length": 120.0, "resize linear last": 0.42, "expand last": 0.71, "tile last": 3.2,
         "move apart": 4.5, "gathered row": 7.2, "rotate": 0.33, "rotate pairs": 0.36, "bytes": 0.03, "bytes cut": 0.096,
         "bytes multiplied": 0.22, "bytes to floats": 0.13, "floats to bytes": 0.27, "softmax of bytes": 3.2,
