@@ -58,14 +58,15 @@ class ConvertDepthToSpaceToMoves(Weighed, OpRule):
         channels, height, width = (x.size(axis) for axis in (1, 2, 3))
         if block < 2 or channels % block**2:
             raise Decline("the block size of {} is 1, or does not divide its channels", x.name)
-        self.weigh(rw, {"kernel": 1, "depth to space": size * (2 / block) ** 1.5}, {"kernel": 5, "move": 2 * size})
-        left = channels // block**2
+        left, crd = channels // block**2, node.attr("mode", "DCR") == "CRD"
+        parts = count(dims[:1]) * left * (block + 1) if crd else 0
+        then = {"kernel": 5, "move": 2 * size, "gathered row": size / max(width * block, 1), "short row": parts}
+        self.weigh(rw, {"kernel": 1, "depth to space": size * (2 / block) ** 1.5}, then)
         batch = dims[0] if isinstance(dims[0], int) else None
 
         def times(number: int) -> int | None:
             return None if batch is None else batch * number
 
-        crd = node.attr("mode", "DCR") == "CRD"
         outer, inner = (left, height) if crd else (1, left * height)
         parted = Reshape.to(x, (times(outer * block), block, inner * width)).write(rw)
         columns = Transpose(parted, (0, 2, 1)).write(rw)
@@ -100,7 +101,9 @@ class ConvertRepeatedColumnToProduct(Weighed, OpRule):
         if times > _WIDEST:
             raise Decline("a constant of {} ones would be large", times)
         size = size_of(x) * times
-        self.weigh(rw, {"kernel": 1, f"{node.op.lower()} last": size}, {"kernel": 1, "element": 2 * size})
+        rows = size_of(x) if node.op == "Tile" else 0  # each of which takes `Expand` at least as long
+        now = {"kernel": 1, f"{node.op.lower()} last": size}
+        self.weigh(rw, now, {"kernel": 1, "element": 2 * size, "short row": rows})
         return rw.replace(node, [rw.op("Mul", x, np.ones(times, np.float32))])
 
 
