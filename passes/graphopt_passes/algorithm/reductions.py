@@ -218,6 +218,10 @@ class _FirstPosition(Weighed, OpRule):
         """Write the position of the largest or smallest value along an axis; declines where that is not faster."""
 
 
+_LONG = 512
+"""The least elements of a row in which a new maximum is rare enough for `TopK`, which jumps at each."""
+
+
 class ConvertArgMaxToTopK(_FirstPosition):
     """Replace an `ArgMax` over a long last axis with `TopK` of k = 1, whose kernel is faster.
 
@@ -229,6 +233,8 @@ class ConvertArgMaxToTopK(_FirstPosition):
     def write(self, largest: bool, x: Value, axis: int, rw: Rewriter) -> Value:
         if axis != len(x.dims()) - 1:
             raise Decline("axis {} of {} is not the last one: TopK is slower there", axis, x.name)
+        if x.size(axis) < _LONG:
+            raise Decline("rows of {} are {} long: TopK is slower there", x.name, x.size(axis))
         size = size_of(x)
         rows = size / max(x.size(axis), 1)
         self.weigh(rw, {"kernel": 1, "position": size}, {"kernel": 2, "first of many": size, "first": rows})
