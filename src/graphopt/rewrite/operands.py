@@ -152,6 +152,9 @@ def check_kernel(node: Node, at: Node) -> None:
     Raises:
         Decline: it is.
     """
+    lead = _lead(node)
+    if lead is not None and lead.dtype in NARROW_TYPES and lead.dtype != getattr(_lead(at), "dtype", None):
+        raise Decline("the runtime has no {} whose first result has element type {}", node.op, type_name(lead.dtype))
     if node.domain or node.subgraphs or at.subgraphs or at.op.startswith("call "):
         return
     if at.schema is not None and at.schema.has_function:
@@ -161,6 +164,13 @@ def check_kernel(node: Node, at: Node) -> None:
         dtype = _element_type(operand)
         if dtype is not None and dtype not in before and _is_lacking(node.op, dtype):
             raise Decline("the runtime has no {} for element type {}", node.op, type_name(dtype))
+
+
+def _lead(node: Node) -> Value | None:
+    """The value in a body that is the first result of an `If`, `Loop` or `Scan`: its kernels are chosen by that type."""
+    for body in node.subgraphs.values():
+        return next(iter(body.outputs[1 if node.op == "Loop" else 0 :]), None)
+    return None
 
 
 def _element_type(operand: Operand) -> int | None:
