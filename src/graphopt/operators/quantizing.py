@@ -9,6 +9,7 @@ from graphopt.errors import Decline
 from graphopt.ir import Node
 
 _SINGLES = (0, TensorProto.FLOAT)
+_BYTES = (TensorProto.UINT8, TensorProto.INT8)
 
 
 def is_in_singles(node: Node) -> bool:
@@ -18,6 +19,19 @@ def is_in_singles(node: Node) -> bool:
     """
     other_result = node.op_type == "DequantizeLinear" and node.attr("output_dtype", 0) not in _SINGLES
     return node.attr("precision", 0) in _SINGLES and not other_result
+
+
+def reads_stored_bytes(node: Node) -> bool:
+    """Whether a node alone reads a constant of bytes, dequantized in the same graph per tensor or along an axis.
+
+    What it moves can be moved in the constant then, so that kernels on bytes find it as they need it.
+    """
+    value = node.operand(0)
+    source = value.made_by("DequantizeLinear")
+    if source is None or source.graph is not node.graph or not value.one_use:
+        return False
+    stored = source.operand(0)
+    return stored.is_const and stored.one_use and stored.dtype in _BYTES and source.operand(1).rank in (0, 1)
 
 
 _OPERANDS, _OF_CHANNELS, _BIAS = (0, 3), (4, 5), 8

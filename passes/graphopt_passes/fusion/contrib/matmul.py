@@ -10,6 +10,7 @@ import numpy as np
 from graphopt.ir.types import agree
 from graphopt.match import Either, Match, OpBuilder, Pattern, Scalar
 from graphopt.operators import Transpose
+from graphopt.operators.quantizing import reads_stored_bytes
 from graphopt.rewrite import Decline, Node, Rewriter, Value
 from graphopt_passes.fusion.contrib.operands import DOMAIN, ForRuntime, check_float
 
@@ -37,7 +38,11 @@ def check_matrices(product: Node) -> None:
 
 
 class FuseTransposeIntoMatmul(ForRuntime):
-    """Fold a `Transpose` that swaps the last two axes of an operand into `FusedMatMul`."""
+    """Fold a `Transpose` that swaps the last two axes of an operand into `FusedMatMul`.
+
+    A matrix that is dequantized from constant bytes is left to `move_transposes`, which transposes these: no kernel
+    for bytes reads a matrix transposed.
+    """
 
     peers = {"onnxruntime": "MatmulTransposeFusion"}
 
@@ -53,6 +58,8 @@ class FuseTransposeIntoMatmul(ForRuntime):
             raise Decline("{} moves other axes than the last two", value.name)
         if product.attr("transBatchA", 0) or product.attr("transBatchB", 0):
             raise Decline("{} also has transBatchA or transBatchB", product.op_type)
+        if reads_stored_bytes(m.transpose):
+            raise Decline("{} is a constant of bytes, which is transposed itself", m.x.name)
         check_float(value)
         check_matrices(product)
         flag = "transA" if value is product.operand(0) else "transB"

@@ -9,6 +9,7 @@ import numpy as np
 
 from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, Tensor, Value
+from graphopt.operators.quantizing import reads_stored_bytes
 from graphopt.operators.transpose import Perm, Transpose, inverse, is_identity, joined, keeps_order
 from graphopt.records import dataclass
 from graphopt.rewrite.legality import check_constant
@@ -30,9 +31,12 @@ def permutes(node: Node, perm: Perm) -> bool:
 
 
 def is_absorbed(node: Node) -> bool:
-    """Whether a `Transpose` swaps rows and columns for matrix products only, which runtimes do inside the product."""
+    """Whether a `Transpose` swaps rows and columns for matrix products only, which runtimes do inside the product.
+
+    Products of bytes have no kernels that do, but their constant matrices can be stored transposed.
+    """
     rank, value = len(node.attr("perm") or node.operand(0).shape or ()), node.outputs[0]
-    if rank < 2 or not permutes(node, (*range(rank - 2), rank - 1, rank - 2)):
+    if rank < 2 or not permutes(node, (*range(rank - 2), rank - 1, rank - 2)) or reads_stored_bytes(node):
         return False
     for _ in range(_SCALES):
         if value is None or value.output_count or not value.users:
