@@ -18,7 +18,7 @@ PASSES = passes_of(
     ("weights", "ConvertQuantizedWeights"),
     ("constants", "FoldDequantizedParameters"),
     ("lookups", "MoveGatherBeforeDequantize", "ConvertInt4GatherToBytes"),
-    ("moves", "MoveReshapeBeforeDequantize", "MoveMaxBeforeDequantize"),
+    ("moves", "MoveReshapeBeforeDequantize", "MoveQuantizeBeforeReshape", "MoveMaxBeforeDequantize"),
     ("quantized", "FuseQdqIntoOp"),
     ("float_products", "FuseDequantizeIntoMatmul"),
     ("word_products", "ConvertWordMatmulToBytes"),

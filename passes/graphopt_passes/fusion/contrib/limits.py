@@ -10,6 +10,9 @@ from graphopt_passes.fusion.contrib.parameters import BYTES, Quantized, check_pe
 from graphopt_passes.fusion.contrib.requantize import scaled
 
 LIMITS = ("Clip", "Relu")
+MONOTONIC = ("Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+"""Operators that `QuantizeLinear` moves before, if a product of bytes is before them."""
+_MOST_BEHIND = 4
 _PRODUCTS = ("Conv", "Gemm")
 """Products that have kernels on bytes."""
 _SINCE = 12
@@ -40,10 +43,14 @@ def is_limit(node: Node) -> bool:
     return node.op in LIMITS and node.graph.opset() >= _SINCE
 
 
-def is_quantized(value: Value) -> bool:
-    """Whether a reader quantizes a value, possibly after one limit: two consecutive limits are fused by then."""
-    limited = [user.result for user in value.users if user.op in LIMITS]
-    return any(user.op == "QuantizeLinear" for each in (value, *limited) for user in each.users)
+def is_quantized(value: Value, most: int = _MOST_BEHIND) -> bool:
+    """Whether a reader quantizes a value, possibly after limits and, if these alone read it, after moves."""
+    if any(user.op == "QuantizeLinear" for user in value.users):
+        return True
+    passed = (*LIMITS, *MONOTONIC) if value.one_use else LIMITS
+    return most > 0 and any(
+        is_quantized(each, most - 1) for user in value.users if user.op in passed for each in user.results[:1]
+    )
 
 
 def reads_bytes(product: Node) -> bool:

@@ -9,7 +9,8 @@ from typing import TypeAlias
 import numpy as np
 
 from graphopt.operators import Pad, Reduction, Resize
-from graphopt.rewrite import Decline, Node, Outcome, Rewriter, Value
+from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
+from graphopt_passes.fusion.contrib.limits import LIMITS, MONOTONIC
 from graphopt_passes.fusion.contrib.operands import NEWEST_OF_BYTES, ONE, OnIntegers
 from graphopt_passes.fusion.contrib.parameters import BYTES, WORDS, Quantized, check_per_tensor, dequantized, quantized
 
@@ -154,6 +155,44 @@ class MoveReshapeBeforeDequantize(OnIntegers):
             raise Decline("{} is not an operand of a product of dequantized values", node.result.name)
         made = rw.again(node, integers, *node.inputs[1:])
         return rw.replace(node, [rw.again(dequantize, made, *parameters, axis=None)])
+
+
+_PRODUCTS = ("Conv", "Gemm", "MatMul")
+
+
+class MoveQuantizeBeforeReshape(OnIntegers):
+    """Move `QuantizeLinear` before reshapes, `Transpose` and `MaxPool` that follow a product of quantized values.
+
+    Training with quantized operands quantizes what a layer reads, such as joined heads of attention or pooled images,
+    not what the layer before computes. That becomes a product of bytes.
+    """
+
+    # No pattern: any of these operators.
+    ops = ("QuantizeLinear",)
+    sources = MONOTONIC
+    numerics = Numerics.EXACT
+    finite = True
+    """The kernel of `MaxPool` for floats may ignore NaN."""
+    peers = {"onnxruntime": "QDQPropagationTransformer"}
+
+    def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
+        move, output = node.operand(0).sole_source(*MONOTONIC, reader=node), quantized(node)
+        if not output.is_whole or output.dtype not in BYTES:
+            raise Decline("{} is not quantized to 8 bits per tensor", output.value.name)
+        if not _is_product_of_bytes(move.operand(0)):
+            raise Decline("{} is not computed by a product of dequantized values alone", node.operand(0).name)
+        if len(move.outputs) > 1 or (move.op == "MaxPool" and not output.ordered):
+            raise Decline("the Indices output of MaxPool is used, or the scale of {} is negative", output.value.name)
+        made = rw.again(node, move.operand(0), *node.inputs[1:], axis=None)
+        return rw.replace(node, [rw.again(move, made, *move.inputs[1:])])
+
+
+def _is_product_of_bytes(value: Value, most: int = _MOST_MOVES) -> bool:
+    """Whether a product of dequantized values computes a value, which operators in between may move or limit."""
+    maker = value.made_by(*_PRODUCTS, *MONOTONIC, *LIMITS) if value.one_use else None
+    if maker is None or maker.op in _PRODUCTS:
+        return maker is not None and all(map(_is_dequantized, maker.operands[:2]))
+    return most > 0 and _is_product_of_bytes(maker.operand(0), most - 1)
 
 
 class MoveMaxBeforeDequantize(OnIntegers):
