@@ -10,7 +10,7 @@ import numpy as np
 
 from graphopt.operators import Pad, Reduction, Resize
 from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
-from graphopt_passes.fusion.contrib.limits import LIMITS, MONOTONIC
+from graphopt_passes.fusion.contrib.limits import LIMITS, MONOTONIC, is_quantized
 from graphopt_passes.fusion.contrib.operands import NEWEST_OF_BYTES, ONE, OnIntegers
 from graphopt_passes.fusion.contrib.parameters import BYTES, WORDS, Quantized, check_per_tensor, dequantized, quantized
 
@@ -35,11 +35,16 @@ def check_alike(op: Node, operands: list[Quantized], output: Quantized) -> None:
 
 
 def _max_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
-    if len(op.outputs) > 1:
-        raise Decline("the Indices output of MaxPool is used")
-    if not output.ordered:
-        raise Decline("the scale of {} is negative: its largest integer is the smallest float", output.value.name)
+    _check_largest(op, output)
     return moved(op, operands, output, rw)
+
+
+def _check_largest(op: Node, x: Quantized) -> None:
+    """Decline a `MaxPool` if the largest integers do not stand for the largest floats, or it tells their places."""
+    if op.op == "MaxPool" and len(op.outputs) > 1:
+        raise Decline("the Indices output of MaxPool is used")
+    if op.op == "MaxPool" and not x.ordered:
+        raise Decline("the scale of {} is negative: its largest integer is the smallest float", x.value.name)
 
 
 def _resize(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
@@ -128,15 +133,16 @@ def _quantized_part(reader: Node, value: Value, new: Value, whole: Quantized, rw
     return rw.op("QuantizeLinear", floats, *reader.inputs[1:], **reader.attrs)
 
 
-_SAME_NUMBERS = ("Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
+_SAME_NUMBERS = ("Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 _MOST_MOVES = 4
 
 
 class MoveReshapeBeforeDequantize(OnIntegers):
-    """Move reshapes, `Transpose`, `Gather` and `Slice` before `DequantizeLinear`, where a product of floats reads them.
+    """Move reshapes, `Gather`, `Slice` and `MaxPool` before `DequantizeLinear`, where a product of floats reads them.
 
     Quantizers that put no pair of operators around a `Reshape`, `Transpose` or `Gather` leave these before the products
-    of attention, and `Flatten` before the last one of a network, which then become products of bytes.
+    of attention, `Flatten` before the last one of a network, and `MaxPool` and `Slice` before convolutions whose
+    results are quantized; all become products of bytes then.
     """
 
     # No pattern: any of these operators.
@@ -153,6 +159,8 @@ class MoveReshapeBeforeDequantize(OnIntegers):
             raise Decline("{} is not quantized to 8 bits per tensor", node.operand(0).name)
         if not any(_is_multiplied(user, node.result) for user in node.result.users):
             raise Decline("{} is not an operand of a product of dequantized values", node.result.name)
+        if node.op == "MaxPool":
+            _check_largest(node, dequantized(node.operand(0)))
         made = rw.again(node, integers, *node.inputs[1:])
         return rw.replace(node, [rw.again(dequantize, made, *parameters, axis=None)])
 
@@ -181,8 +189,7 @@ class MoveQuantizeBeforeReshape(OnIntegers):
             raise Decline("{} is not quantized to 8 bits per tensor", output.value.name)
         if not _is_product_of_bytes(move.operand(0)):
             raise Decline("{} is not computed by a product of dequantized values alone", node.operand(0).name)
-        if len(move.outputs) > 1 or (move.op == "MaxPool" and not output.ordered):
-            raise Decline("the Indices output of MaxPool is used, or the scale of {} is negative", output.value.name)
+        _check_largest(move, output)
         made = rw.again(node, move.operand(0), *node.inputs[1:], axis=None)
         return rw.replace(node, [rw.again(move, made, *move.inputs[1:])])
 
@@ -226,6 +233,8 @@ def _is_multiplied(user: Node, value: Value, most: int = _MOST_MOVES) -> bool:
     if user.op in ("Gemm", "MatMul"):
         others = [each for each in user.operands[:2] if each is not value]
         return all(_is_dequantized(each) for each in others) and value in user.operands[:2]
+    if user.op == "Conv":
+        return user.operand(0) is value and _is_dequantized(user.operand(1)) and is_quantized(user.result)
     moves_it = user.op in _SAME_NUMBERS and user.operand(0) is value
     return moves_it and most > 0 and any(_is_multiplied(next_, user.result, most - 1) for next_ in user.result.users)
 
