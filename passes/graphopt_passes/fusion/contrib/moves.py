@@ -133,16 +133,18 @@ def _quantized_part(reader: Node, value: Value, new: Value, whole: Quantized, rw
     return rw.op("QuantizeLinear", floats, *reader.inputs[1:], **reader.attrs)
 
 
-_SAME_NUMBERS = ("Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
+_SAME_NUMBERS = (
+    "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"
+)  # fmt: skip
 _MOST_MOVES = 4
 
 
 class MoveReshapeBeforeDequantize(OnIntegers):
-    """Move reshapes, `Gather`, `Slice` and `MaxPool` before `DequantizeLinear`, where a product of floats reads them.
+    """Move reshapes, `Gather`, `Slice`, `Split` and `MaxPool` before `DequantizeLinear`, if a float product reads them.
 
     Quantizers that put no pair of operators around a `Reshape`, `Transpose` or `Gather` leave these before the products
-    of attention, `Flatten` before the last one of a network, and `MaxPool` and `Slice` before convolutions whose
-    results are quantized; all become products of bytes then.
+    of attention, `Flatten` before the last one of a network, and `MaxPool`, `Slice` and `Split` before convolutions
+    whose results are quantized; all become products of bytes then.
     """
 
     # No pattern: any of these operators.
@@ -157,12 +159,12 @@ class MoveReshapeBeforeDequantize(OnIntegers):
             raise Decline
         if integers.dtype not in BYTES or parameters[0].sizes() not in ONE:
             raise Decline("{} is not quantized to 8 bits per tensor", node.operand(0).name)
-        if not any(_is_multiplied(user, node.result) for user in node.result.users):
+        if not any(_is_multiplied(user, each) for each in node.results for user in each.users):
             raise Decline("{} is not an operand of a product of dequantized values", node.result.name)
         if node.op == "MaxPool":
             _check_largest(node, dequantized(node.operand(0)))
-        made = rw.again(node, integers, *node.inputs[1:])
-        return rw.replace(node, [rw.again(dequantize, made, *parameters, axis=None)])
+        made = rw.outputs(len(node.outputs), node.op_type, integers, *node.inputs[1:], **node.attrs)
+        return rw.replace(node, [rw.again(dequantize, each, *parameters, axis=None) for each in made])
 
 
 _PRODUCTS = ("Conv", "Gemm", "MatMul")
@@ -236,7 +238,8 @@ def _is_multiplied(user: Node, value: Value, most: int = _MOST_MOVES) -> bool:
     if user.op == "Conv":
         return user.operand(0) is value and _is_dequantized(user.operand(1)) and is_quantized(user.result)
     moves_it = user.op in _SAME_NUMBERS and user.operand(0) is value
-    return moves_it and most > 0 and any(_is_multiplied(next_, user.result, most - 1) for next_ in user.result.users)
+    behind = [(each, result) for result in user.results for each in result.users] if moves_it and most > 0 else []
+    return any(_is_multiplied(each, result, most - 1) for each, result in behind)
 
 
 def _is_dequantized(value: Value) -> bool:
