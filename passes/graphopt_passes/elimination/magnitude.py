@@ -101,8 +101,22 @@ def refuse_magnified_after(node: Node, lost: float, *, summed: bool, factor: flo
         if seen.get(way.value, 0.0) >= way.gain:
             continue
         seen[way.value] = way.gain
+        ways += [_Way(value, way.gain, way.joined) for value in _behind_branch(way.value)]
         for user in way.value.users:
             ways += _through(way, user, lost, most, summed=summed)
+
+
+def _behind_branch(value: Value) -> list[Value]:
+    """The outputs of an `If` that are a value of its branch; declines if the value leaves another body, or a function.
+
+    A loop returns it to its body, and each call of a function has other readers.
+    """
+    graph, owner = value.graph, value.graph.owner
+    if not value.is_output or graph is graph.model.graph:
+        return []
+    if owner is None or owner.op != "If":
+        raise Decline("{} is an output of {}, outside of which nothing is analyzed", value.name, graph.name)
+    return [result for inner, result in zip(graph.outputs, owner.outputs, strict=False) if inner is value and result]
 
 
 def _through(way: _Way, user: Node, lost: float, most: float, *, summed: bool) -> list[_Way]:
@@ -297,9 +311,15 @@ def refuse_magnified_before(node: Node, index: int, most: float = MOST) -> float
     while ways and len(seen) < _STEPS:
         value, gain = ways.pop()
         maker = value.producer
+        if value.is_input and value.graph is not value.graph.model.graph:
+            raise Decline("{} is an input of {}, outside of which nothing is analyzed", value.name, value.graph.name)
         if value in seen or maker is None or maker.op in _BOUNDED:
             continue
         seen.add(value)
+        if maker.op == "If":
+            ways += [(made, gain) for body in maker.subgraphs.values() for made in body.outputs[value.index :][:1]]
+        elif maker.subgraphs or maker.op.startswith("call "):
+            raise Decline("{} is computed in a body or a function, which is not analyzed", value.name)
         gains = {
             source: gain * _growth(maker, source)
             for source in maker.inputs

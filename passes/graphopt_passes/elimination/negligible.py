@@ -46,7 +46,7 @@ class EliminateNegligibleWeights(GraphPass):
     An output changes by at most (sum of the magnitudes of the weights removed from its row) * (largest magnitude of the
     input). In addition to that absolute bound, one of two conditions must hold. Either the sum is at most epsilon^2
     (1.4e-14 for float) times the bias of that output. Or no later operator magnifies the change: up to where constants
-    larger by that ratio are added, or the graph ends, the product of the constants that multiply it stays below
+    larger by that ratio are added, or the main graph ends, the product of the constants that multiply it stays below
     1 / epsilon^2; no operator on the path distinguishes zero from nearly zero, since all activations of the row's
     larger weights may be zero; and unknown operators are allowed only if larger weights stay in the row. The
     activations before the operator must not have been magnified by more than 1 / epsilon^2 either.
