@@ -9,6 +9,7 @@ import onnx
 
 from graphopt.analysis.disagreements import ENTRIES, Doubts, Facts, Known, doubts
 from graphopt.ir import Graph, Node, Value
+from graphopt.ir.types import without_sizes
 
 STOP = "Unsure"
 """An operator unknown to inference, inserted after a doubtful result, with its certain type declared."""
@@ -106,9 +107,20 @@ def _stop(graph: Graph, proto: onnx.GraphProto, scope: _Scope) -> bool:
                     stops.append(
                         (places[number] + 1, _stopped(proto, target, index, _certain(scope.type(value), axes)))
                     )
+        for index, certain in _grown(node, target, scope) if node.op == "Loop" else ():
+            stops.append((places[number] + 1, _stopped(proto, target, index, certain)))
     for at, stop in reversed(stops):
         proto.node.insert(at, stop)
     return found or bool(stops)
+
+
+def _grown(node: Node, target: onnx.NodeProto, scope: _Scope) -> Iterator[tuple[int, onnx.TypeProto]]:
+    """The final states of a `Loop` that are no tensors: inference claims the sizes of the initial elements for them."""
+    for index, value in enumerate(node.outputs):
+        claimed = scope.type(value) if value is not None and target.output[index] == value.name else None
+        certain = claimed and without_sizes(claimed)
+        if claimed and certain and not claimed.HasField("tensor_type") and certain != claimed:
+            yield index, certain
 
 
 def _bodies(

@@ -20,7 +20,7 @@ from graphopt.ir import Graph, Model, Node, OpInfo, Tensor, TensorType, Value
 from graphopt.ir.attributes import encode_attribute
 from graphopt.ir.flush import emit
 from graphopt.ir.schema import has_its_operands, only_types, op_schema
-from graphopt.ir.types import MOST_AXES, encode_type
+from graphopt.ir.types import MOST_AXES, encode_type, without_sizes
 
 _KEPT_TYPES = frozenset({
     onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.BOOL, onnx.TensorProto.FLOAT,
@@ -98,10 +98,9 @@ class Skeleton:
             value_type = value.declared
         if value_type is None:
             return
-        if inner and isinstance(value_type, TensorType):
-            # Declared shapes of a body's inputs are checked by no runtime, and their symbols are local.
-            value_type = TensorType(value_type.dtype, None)
-        target.type.CopyFrom(encode_type(value_type))
+        told = encode_type(value_type)
+        # Declared shapes of a body's inputs are checked by no runtime, and their symbols are local.
+        target.type.CopyFrom(without_sizes(told) if inner else told)
 
     def _output(self, value: Value, target: onnx.ValueInfoProto) -> None:
         value_type = value.type
@@ -111,9 +110,7 @@ class Skeleton:
             return
         if value.producer is None:
             return  # inference would use the output's declaration as the type of the input or constant
-        if isinstance(value_type, TensorType):
-            value_type = TensorType(value_type.dtype, None)
-        target.type.CopyFrom(encode_type(value_type))
+        target.type.CopyFrom(without_sizes(encode_type(value_type)))
 
     def _nodes(self, graph: Graph, target: onnx.GraphProto | onnx.FunctionProto) -> None:
         protos: list[onnx.NodeProto] = []

@@ -183,3 +183,13 @@ def encode_type(value_type: ValueType) -> onnx.TypeProto:
             elif dim is not None and dim <= _LARGEST:  # no field can hold a larger size
                 entry.dim_value = dim
     return proto
+
+
+def without_sizes(kind: onnx.TypeProto) -> onnx.TypeProto:
+    """The type without the shape of the tensor, or of those in the sequence or optional."""
+    result = inner = encode_type(kind)
+    while (field := inner.WhichOneof("value")) in ("optional_type", "sequence_type"):
+        inner = getattr(inner, field).elem_type
+    if field == "tensor_type":
+        inner.tensor_type.ClearField("shape")
+    return result
