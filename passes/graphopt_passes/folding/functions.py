@@ -138,7 +138,7 @@ def _calls(graph: Graph) -> list[Node]:
 
 def _copies(graph: Graph, event: Event) -> list[Node]:
     """The calls that a replacement inserted, including subgraphs, in reverse order."""
-    values = (graph.values.get(name) for note in event.added for name in note.outputs[:1])
+    values = (graph.values.get(name) for note in event.added for name in note.outputs)
     found = []
     for top in dict.fromkeys(value.producer for value in values if value and value.producer):
         found += [top] if top.op.startswith(_CALL) else []
