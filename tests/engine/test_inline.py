@@ -106,3 +106,18 @@ def test_fresh_names_are_none_that_an_annotation_has() -> None:
     )
     proto.graph.quantization_annotation.add(tensor_name="a_1")
     assert Model.load(proto).fresh_name("a") == "a_2"
+
+
+def test_copies_keep_what_is_said_of_a_body_and_of_custom_operators() -> None:
+    body = """(int64 i, bool c, float[2] s, float[2] e) => (bool d, float[2] r, float[2] f)
+        { d = Identity (c)  u = my.Op (s)  r = Add (u, e)  f = Identity (e) }"""
+    proto = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 18, "my": 1]>
+        g (float[2] x, int64 n) => (float[2] y) {{ y, z = Loop (n, "", x, x) <body = b {body}> }}""")
+    told = proto.graph.node[0].attribute[0].g
+    told.metadata_props.add(key="source", value="layer.py")
+    told.value_info.append(vector("u"))
+    result = PassManager(passes="eliminate_loop_invariant_state", strict=True, check=True).run(proto)
+    copy = result.model.graph.node[0].attribute[0].g
+    assert result.changed
+    assert [entry.value for entry in copy.metadata_props] == ["layer.py"]
+    assert [info.type for info in copy.value_info] == [vector("u").type]

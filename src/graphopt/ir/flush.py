@@ -20,9 +20,6 @@ from graphopt.ir.types import GENERATED, TensorType, encode_type
 from graphopt.ir.value import Value
 from graphopt.system.collector import paused_gc
 
-_TYPED_DOMAINS = ("com.microsoft", "com.microsoft.nchwc")
-"""Domains of operators that rewrites may add but the standard's type inference does not know."""
-
 IR_WITH_FREE_INITIALIZERS = 4
 """The first IR version in which an initializer need not be a graph input."""
 
@@ -224,7 +221,7 @@ def _types_nobody_infers(graph: Graph, stated: set[str]) -> list[onnx.ValueInfoP
     stated = stated | {value.name for value in graph.outputs}
     found = []
     for node in graph:
-        if node.domain not in _TYPED_DOMAINS or node.proto is not None:
+        if node.proto is not None or not node.domain or node.schema is not None or node.op.startswith("call "):
             continue
         for value in node.outputs:
             known = value.type if value is not None else None

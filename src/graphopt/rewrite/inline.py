@@ -13,7 +13,7 @@ from graphopt.errors import Decline
 from graphopt.ir import Graph, Node, TensorType, Value, ValueType
 from graphopt.ir.devices import devices_of
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
-from graphopt.ir.messages import copy_text
+from graphopt.ir.messages import copy_fields, copy_text
 from graphopt.ir.order import append
 from graphopt.records import dataclass
 from graphopt.rewrite.legality import is_visible, reads
@@ -31,6 +31,11 @@ _LARGE = 1 << 10
 """From this many bytes on, a constant graph output is an `Identity` of an initializer, which others may read."""
 
 _REFERRING = "referring "
+
+_RESTATED = frozenset({
+    "initializer", "input", "node", "output", "quantization_annotation", "sparse_initializer", "value_info",
+})  # fmt: skip
+"""The fields of a graph that name values."""
 
 
 def adopt(
@@ -320,8 +325,8 @@ class Copier:
         restated = self.foreign or trim is not None
         trim = trim or Trim()
         if restated and isinstance(stub, onnx.GraphProto):
-            stub = onnx.GraphProto(name=stub.name)
-            copy_text(graph._proto, stub, "doc_string")
+            stub = onnx.GraphProto()
+            copy_fields(graph._proto, stub, _RESTATED)
         copy = Graph(owner.graph.model, graph.name, stub, owner.graph.opsets, parent=owner.graph, owner=owner)
         copy.changed = True
         for value in (*(v for i, v in enumerate(graph.inputs) if i not in trim.inputs), *graph.initializers):
