@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from time import perf_counter
 from typing import Any
 
 from graphopt.analysis.types import infer_types
 from graphopt.errors import Decline, EngineError, PassError
-from graphopt.ir import Graph, Model, Node
+from graphopt.ir import Graph, Model, Node, Value
 from graphopt.ir.seal import sealed
 from graphopt.rewrite.attempts import RuleAttempt, RuleOrWaiting, Table, Tables
 from graphopt.rewrite.events import Event, Failure, LimitReached, Log, NodeNote
@@ -392,18 +393,21 @@ class Driver:
 
 
 def _is_fixed(graph: Graph) -> bool:
-    """Whether all results in a graph have fixed shapes, so that inference adds nothing. Functions have no shapes."""
+    """Whether all results in a graph, and inputs of a body, have fixed shapes, so that inference adds nothing.
+
+    Functions have no shapes.
+    """
     if graph.in_function:
         return True
-    for node in graph.listed():
-        for value in node.outputs:
-            if value is not None:
-                shape = value.shape
-                if shape is None:
+    given: Iterable[Value | None] = graph.inputs if graph.owner is not None else ()
+    for value in chain(given, chain.from_iterable(node.outputs for node in graph.listed())):
+        if value is not None:
+            shape = value.shape
+            if shape is None:
+                return False
+            for dim in shape:
+                if type(dim) is not int:
                     return False
-                for dim in shape:
-                    if type(dim) is not int:
-                        return False
     return True
 
 

@@ -393,12 +393,12 @@ def _check_reader(node: Node, inputs: Sequence[Value | None]) -> list[tuple[Valu
     if node.op.startswith("malformed "):
         raise malformed()
     _check_sizes(node, inputs)
-    if not _is_typed(node):
-        return []
-    told = []
     trial = _trial(node, inputs, node.attrs)
     if is_refused(trial):
         raise Decline("{} does not accept this constant", node.op)
+    if not _is_typed(node):
+        return []
+    told = []
     _check_outcome(node, trial)
     for old, new in zip(node.outputs, trial.outputs, strict=True):
         if old is not None and new is not None:
