@@ -258,3 +258,44 @@ def test_types_in_the_body_of_an_inlined_scan_are_known_before_it_is_unrolled() 
     result = optimize(model, "extended", target="avx2", strict=True)
     assert [n.op_type for n in result.graph.node] == ["Mul"]
     assert_equivalent(model, result)
+
+
+GRAPH = parser.parse_graph("b () => (float[2] r) { r = Constant <value = float[2] {1, 2}> () }")
+SPARSE = helper.make_sparse_tensor(
+    helper.make_tensor("", onnx.TensorProto.FLOAT, [1], [3.0]),
+    helper.make_tensor("", onnx.TensorProto.INT64, [1], [1]),
+    [2],
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "default", "inlined"),
+    [
+        ("c = Constant <value : tensor = @t> ()  r = Add (x, c)", numpy_helper.from_array(np.ones(2, np.float32)), True),
+        ("c = Constant <sparse_value : sparse_tensor = @t> ()  r = Add (x, c)", SPARSE, True),
+        ("q = Constant <value = bool {1}> ()  r = If <then_branch : graph = @t, else_branch = e () => (float[2] s) { s = Exp (x) }> (q)", GRAPH, False),
+    ],
+)  # fmt: skip
+def test_defaults_that_are_no_numbers(body: str, default: object, *, inlined: bool) -> None:
+    model = parser.parse_model(
+        HEAD + "g (float[2] x) => (float[2] y) { y = local.f (x) }"
+        f'<domain: "local", opset_import: ["" : 18]> f <t> (x) => (r) {{ {body} }}'
+    )
+    del model.functions[0].attribute[:]
+    model.functions[0].attribute_proto.append(helper.make_attribute("t", default))
+    result = PassManager(passes="inline_functions", strict=True, check=True).run(model)
+    assert (result.model.graph.node[0].op_type == "f") != inlined
+
+
+@pytest.mark.parametrize("op", ["Own", "Relu"])
+@pytest.mark.parametrize("level", ["basic", "all"])
+def test_values_that_a_graph_attribute_reads_stay(op: str, level: str) -> None:
+    """A function of the standard's domain may have one, and the standard's operators may be given one."""
+    model = parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 18]> g (float[2] x) => (float[2] y)'
+        f"{{ t = Neg (x)  u = Identity (t)  y = {op} <b = e () => (float[2] r) {{ r = Abs (u) }}> (x) }}"
+        '<domain: "", opset_import: ["" : 18]> Own <b> (x) => (r) { r = Exp (x) }'
+    )
+    result = optimize(model, level, strict=True)
+    inner = next(a.g for node in result.graph.node for a in node.attribute if a.type == onnx.AttributeProto.GRAPH)
+    assert inner.node[0].input[0] in {name for node in result.graph.node for name in node.output}

@@ -26,6 +26,8 @@ _SHARED = 64
 
 _CALL = "call "
 
+_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+
 _RUNTIME = "com.microsoft"
 """Prefix of domains whose operators vary between versions of the runtime."""
 
@@ -69,13 +71,14 @@ class InlineFunctions(GraphPass):
         _check_versions(function, graph)
         check_effects(node, function)
         _check_depth(function, graph)
-        if node.subgraphs:
-            raise Decline("the call has a graph attribute")
+        attributes = _attributes(node, function)
+        if any(isinstance(each, onnx.AttributeProto) and each.type in _GRAPHS for each in attributes.values()):
+            raise Decline("an attribute of the call, or its default, is a graph")
         if len(node.inputs) > len(function.inputs) or len(node.outputs) > len(function.outputs):
             raise Decline("the call has more inputs or outputs than the function {}", function.name)
         given: dict[Value, Value | None] = {value: node.input(i) for i, value in enumerate(function.inputs)}
         shared = weights.of(function, rw)
-        results = adopt(rw, function, {**given, **shared}, _attributes(node, function))
+        results = adopt(rw, function, {**given, **shared}, attributes)
         for inside in (function, *inner_graphs(function)):
             for inner in inside:
                 if not graph.opset(inner.domain) and function.opset(inner.domain):

@@ -21,6 +21,7 @@ def decode_attribute(proto: AttributeProto) -> Any:
     An integer, float, string, `Tensor` or tuple of these; a graph or any rarer kind stays a proto, read-only.
     Strings that are not UTF-8 stay bytes.
     """
+    proto = unwrapped(proto)  # a view over a wrapper is no message, and could not be written
     kind = proto.type
     if proto.ref_attr_name:
         return read_only(proto)

@@ -24,7 +24,7 @@ from graphopt.ir.value import Value
 from graphopt.system.collector import paused_gc
 
 _GRAPH_OPS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-"""The standard operators with graph attributes; for operators of other domains every attribute is checked."""
+"""The standard operators with graph attributes; for all that the standard does not know every attribute is checked."""
 
 Elsewhere = Mapping[int, FileSlice | np.ndarray[Any, Any]]
 """Contents of initializers that are not in their protos, by the index of the initializer."""
@@ -206,7 +206,7 @@ class _Loader:
                 inputs.append(value)
             if schema is not None and not (node.outputs and has_its_operands(node.op, schema, inputs)):
                 node.op = f"malformed {node.op}"
-            if node.domain or node.op_type in _GRAPH_OPS or look_deeper:
+            if node.domain or schema is None or node.op_type in _GRAPH_OPS or look_deeper:
                 self._subgraphs(node)
         if not sorted_so_far or any(_reads_ahead(node) for node in graph.owners):
             sort(graph)
@@ -255,6 +255,9 @@ def _graphs_around(graph: Graph) -> int:
     return count
 
 
+_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+
+
 def _well_typed(node: Node, schema: OpInfo | None, attributes: Iterable[onnx.AttributeProto]) -> bool:
     """Whether required attributes are given, and all have the types of the schema, counts >= 1 and flags 0 or 1.
 
@@ -278,6 +281,8 @@ def _well_typed(node: Node, schema: OpInfo | None, attributes: Iterable[onnx.Att
             continue  # a function may give any meaning to a name
         elif kinds.get(name if type(name) is str else _text(name), kind) != kind:
             fine = False
+        elif schema is not None and kind in _GRAPHS and name not in kinds:
+            fine = False  # the graph may read values around it
         elif name in COUNTS:
             fine = fine and (_counts(attribute) or ((node.op, name) in UNSAID and attribute.i == 0))
         elif name in FLAGS and attribute.type == onnx.AttributeProto.INT:
