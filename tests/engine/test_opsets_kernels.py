@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from benchmarks.conversion import differs, run_model
-from graphopt.opsets import convert
+from graphopt.opsets import ConversionError, convert
 
 
 def _both(opset: int, graph: str, feed: dict[str, Any], target: int) -> tuple[list[Any], list[Any]]:
@@ -163,3 +163,36 @@ def test_numbers_of_a_range_are_added_up_in_a_stated_type(
     dtype = np.dtype("float32" if kind == "float" else kind)
     one, other = _both(27, graph, {name: np.asarray(n, dtype) for name, n in zip("sld", numbers, strict=True)}, target)
     assert differs(one, other) is None
+
+
+@pytest.mark.parametrize("axes", [[1], [0, -1], []])
+@pytest.mark.parametrize(
+    ("kind", "numbers"),
+    [
+        ("float64", [1.1, 2.3, -3.7, 1e30, 1e-30, 0]), ("float32", [1.1, 2.3, -3.7, 3, 4, 0]),
+        ("int64", [30000001, 7, 100000, 3037000498, 5, -6]), ("int32", [30000001, 7, -100000, 4097, 0, 1]),
+    ],
+)  # fmt: skip
+def test_a_norm_over_computed_axes_keeps_its_digits(kind: str, numbers: list[float], axes: list[int]) -> None:
+    name = {"float64": "double", "float32": "float"}.get(kind, kind)
+    graph = f"({name}[2,3] x, int64[k] a) => ({name}[n,m] y) {{ y = ReduceL2 (x, a) }}"
+    feed = {"x": np.asarray(numbers, kind).reshape(2, 3), "a": np.asarray(axes, np.int64)}
+    one, other = _both(18, graph, feed, 17)
+    assert np.allclose(one[0], other[0], rtol=1e-15 if kind != "float32" else 1e-6, atol=0)
+
+
+@pytest.mark.parametrize("axes", [[1], [0, -1], []])
+def test_no_sum_of_exponentials_overflows_before_its_logarithm(axes: list[int]) -> None:
+    graph = "(float[2,3] x, int64[k] a) => (float[n,m] y) { y = ReduceLogSumExp (x, a) }"
+    numbers = np.asarray([[1000, 999, -1000], [-3000, 0.5, 2]], np.float32)
+    assert differs(*_both(18, graph, {"x": numbers, "a": np.asarray(axes, np.int64)}, 17)) is None
+
+
+@pytest.mark.parametrize("model", ["(int64[2] x, int64[k] a) => (int64[n] y)", "(float x, int64[k] a) => (float y)"])
+def test_what_only_the_standards_function_could_write_is_refused(model: str) -> None:
+    """Of unknown rank, or of integers, for which no other form is right."""
+    text = f'<ir_version: 8, opset_import: ["" : 18]> g {model} {{ y = ReduceLogSumExp (x, a) }}'
+    proto = onnx.parser.parse_model(text)
+    proto.graph.input[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(ConversionError):
+        convert(proto, opset=17)

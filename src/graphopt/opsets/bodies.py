@@ -27,6 +27,9 @@ _RIGHT_ATTENTION, _RIGHT_PADDING = _ONNX >= (1, 21), _ONNX >= (1, 23)
 For `is_causal` with a number of keys per sample, the first version that is known to be right is 1.23.
 """
 
+_ROUGH = frozenset({"ReduceL2", "ReduceLogSumExp"})
+"""Operators whose functions take a root in float32, or add up exponentials without subtracting the largest number."""
+
 
 def write_out(node: Node, rw: Rewriter) -> None:
     """Replace a node with the body of its operator, in operators of the opset of its graph.
@@ -40,6 +43,8 @@ def write_out(node: Node, rw: Rewriter) -> None:
     """
     if node.op_type == "Attention" and not node.attr("softcap", 0.0) >= 0:
         raise Decline("softcap {} is applied by the standard and ignored by the runtime", node.attr("softcap"))
+    if node.op_type in _ROUGH:
+        raise Decline("the function of {} loses digits, or overflows, where kernels do not", node.op_type)
     proto = _standard(node)
     if proto is None:
         raise Decline

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from graphopt.errors import Decline
 from graphopt.ir import HALF_TYPES, Node
 from graphopt.opsets import automatic
 from graphopt.opsets.bodies import write_body
@@ -130,3 +131,19 @@ def of_double_floats(node: Node, change: Change, rw: Rewriter) -> None:
     apart, to = int(not node.attr("periodic", 1)), node.attr("output_datatype", 1)
     text = _WINDOW.format(apart=apart, round=2 * math.pi, a=a, b=b, c=c, to=to)
     write_body(node, onnx.parser.parse_function(text), rw)
+
+
+@down(18, "ReduceL2")
+def root_of_squares(node: Node, change: Change, rw: Rewriter) -> None:
+    """Compute norms over computed axes as kernels do, halves in float and integers in double.
+
+    The standard's body takes the root in float, whatever the type, and adds up squares in the type of integers.
+    """
+    x, axes = node.operand(0), node.operand(1)
+    if axes.is_const:
+        raise Decline
+    kind = x.element_type()
+    exact = kind in (TensorProto.FLOAT, TensorProto.DOUBLE)
+    wide = x if exact else rw.op("Cast", x, to=TensorProto.FLOAT if kind in HALF_TYPES else TensorProto.DOUBLE)
+    root = rw.op("Sqrt", rw.op("ReduceSum", rw.op("Mul", wide, wide), axes, **node.attrs))
+    rw.replace(node, [root if exact else rw.op("Cast", root, to=kind)])
