@@ -196,3 +196,21 @@ def test_what_only_the_standards_function_could_write_is_refused(model: str) -> 
     proto.graph.input[0].type.tensor_type.ClearField("shape")
     with pytest.raises(ConversionError):
         convert(proto, opset=17)
+
+
+@pytest.mark.parametrize(("kind", "offset"), [("double", 0), ("double", 1000), ("float", 0), ("float", 1000)])
+@pytest.mark.parametrize("outputs", ["y, m, d", "y, , d", "y, m"])
+@pytest.mark.parametrize("axis", [-1, 1])
+def test_a_normalization_whose_statistics_are_read_keeps_its_digits(
+    kind: str, offset: float, outputs: str, axis: int
+) -> None:
+    size = "4" if axis < 0 else "3,4"
+    told = "".join(f", float[a,b,c] {name}" for name in ("m", "d") if name in outputs)
+    graph = f"""({kind}[2,3,4] x, {kind}[{size}] s) => ({kind}[2,3,4] y{told})
+    {{ {outputs} = LayerNormalization <axis = {axis}> (x, s) }}"""
+    dtype = np.dtype("float32" if kind == "float" else "float64")
+    x = (np.sin(np.arange(24.0)).reshape(2, 3, 4) + offset).astype(dtype)
+    one, other = _both(17, graph, {"x": x, "s": np.ones([3, 4][-2 if axis > 0 else -1 :], dtype)}, 16)
+    within = 1e-12 if kind == "double" else 2e-6 if not offset else 1e-4
+    assert np.allclose(one[0], other[0], rtol=within, atol=within)
+    assert all(np.allclose(*pair, rtol=1e-4) for pair in zip(one[1:], other[1:], strict=True))

@@ -121,22 +121,22 @@ def from_the_runtime(node: Node, change: Change, rw: Rewriter) -> Iterator[None]
 def of_mean_and_deviation(node: Node, change: Change, rw: Rewriter) -> None:
     """Write out the normalization by mean((x - mean(x))^2); the standard's mean(x^2) - mean(x)^2 would cancel."""
     x, scale, bias = node.operand(0), node.operand(1), node.input(2)
-    if x.dtype is None or any(value is not None and value.uses for value in node.outputs[1:]):
-        raise Decline("the element type of {} is not known, or the outputs of its statistics are used", x.name)
-    axis, stash = node.attr("axis", -1), node.attr("stash_type", 1)
-    if x.dtype == TensorProto.DOUBLE:
-        stash = x.dtype  # the runtime does not compute doubles in float, although the standard may require it
+    axis, stated = node.attr("axis", -1), node.attr("stash_type", 1)
+    # The runtime does not compute doubles in float, although the standard may require it.
+    stash = TensorProto.DOUBLE if x.element_type() == TensorProto.DOUBLE else stated
     axes = list(range(axis, 0)) if axis < 0 else list(range(axis - len(x.dims()), 0))
-    wide = x if x.dtype == stash else rw.op("Cast", x, to=stash)
-    kind = tensor_dtype_to_np_dtype(stash)
-    centred = wide
-    if node.op_type == "LayerNormalization":
-        centred = rw.op("Sub", wide, rw.op("ReduceMean", wide, axes=axes, keepdims=1))
+    kind, wide = tensor_dtype_to_np_dtype(stash), x if x.dtype == stash else rw.op("Cast", x, to=stash)
+    mean = rw.op("ReduceMean", wide, axes=axes, keepdims=1)
+    centred = rw.op("Sub", wide, mean) if node.op_type == "LayerNormalization" else wide
     spread = rw.op("ReduceMean", rw.op("Mul", centred, centred), axes=axes, keepdims=1)
     deviation = rw.op("Sqrt", rw.op("Add", spread, np.asarray(node.attr("epsilon", 1e-5), kind)))
     result = rw.op("Div", centred, deviation)
     result = rw.op("Mul", result if x.dtype == stash else rw.op("Cast", result, to=x.dtype), scale)
-    rw.replace(node, [result if bias is None else rw.op("Add", result, bias)])
+    results: list[Value | None] = [result if bias is None else rw.op("Add", result, bias)]
+    for old, made in zip(node.outputs[1:], (mean, rw.op("Reciprocal", deviation)), strict=False):
+        told = made if stash == stated else rw.op("Cast", made, to=stated)
+        results.append(told if old is not None and old.uses else None)
+    rw.replace(node, results)
 
 
 @up(21, "GroupNormalization")
