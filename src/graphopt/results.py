@@ -13,7 +13,7 @@ import onnx
 
 from graphopt.ir import ExternalData, Model, shown_op
 from graphopt.ir.external import place_of
-from graphopt.printable import counted
+from graphopt.printable import counted, printable
 from graphopt.records import dataclass
 from graphopt.rewrite import Event, Failure, Log, NearMiss, RuleStats
 from graphopt.showing import Shown
@@ -70,7 +70,7 @@ class Unread:
         return cls(len(tensors), sum(tensor.nbytes for tensor in tensors), tuple(sorted(names)))
 
     def __str__(self) -> str:
-        files = ", ".join(self.files)
+        files = printable(", ".join(self.files))
         return f"{self.tensors} weights ({self.bytes:,} bytes) left unread, expected beside the result in {files}"
 
 

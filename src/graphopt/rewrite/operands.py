@@ -167,7 +167,7 @@ def check_kernel(node: Node, at: Node) -> None:
 
 
 def _lead(node: Node) -> Value | None:
-    """The value in a body that is the first result of an `If`, `Loop` or `Scan`: its kernels are chosen by that type."""
+    """The value in a body that is the first result of control flow, whose type selects the kernel."""
     for body in node.subgraphs.values():
         return next(iter(body.outputs[1 if node.op == "Loop" else 0 :]), None)
     return None
