@@ -68,6 +68,7 @@ class ConvertRepeatedPixelsToResize(Weighed, OpRule):
             last = move.operand(0).dims()[-1:] == (1,) and move.result.dims()[-1:] != (1,)
             kind = f"{move.op.lower()} last" if last and move.op != "Mul" else "element"
             now[kind] += count(move.result.dims()) if move.op in _COPIES else 0
+            now["short row"] += count(move.operand(0).dims()) if last and move.op == "Mul" else 0
         kind, turned = "resize doubled" if scales[2:] == [2, 2] else "resize nearest", perm != sorted(perm)
         again = turned and not any(move.op == "Transpose" for move in moves)
         self.weigh(rw, now, {"kernel": 1 + turned, kind: size, "move": size * again})

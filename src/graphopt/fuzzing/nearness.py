@@ -11,7 +11,7 @@ import onnx
 from graphopt.fuzzing.differences import apart, first_difference, type_of
 from graphopt.fuzzing.doubles import narrowed, outputs_in_doubles
 from graphopt.fuzzing.usual import values_of
-from graphopt.verify.values import Array, is_float
+from graphopt.verify.values import Array, is_float, limits
 
 
 def is_nearer(model: onnx.ModelProto, feed: dict[str, Array], old: list[Any], new: list[Any], numerics: str) -> bool:
@@ -89,7 +89,7 @@ def rounds_denormals(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:
     names = [name for node in model.graph.node for name in node.output if name]
     found = values_of(model, feed, list(dict.fromkeys(names))) or {}
     floats = [each for each in found.values() if isinstance(each, np.ndarray) and each.dtype.kind == "f"]
-    return any(((each != 0) & (np.abs(each) < np.finfo(each.dtype).tiny)).any() for each in floats)
+    return any(((each != 0) & (np.abs(each) < limits(each.dtype).tiny)).any() for each in floats)
 
 
 def _where(chosen: Callable[[Array, Array, Array], Array], other: Any, leaves: tuple[Any, Any, Any]) -> Any:

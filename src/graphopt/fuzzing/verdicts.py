@@ -107,7 +107,7 @@ class Judge:
         self.expected: list[tuple[int, dict[str, Array], list[Any]]] = []
         for number, feed in enumerate(sample.feeds):
             outputs = _run(self._runner, feed) if self.expected else _twice(self._runner, feed)
-            if outputs is not None and fits(self.model, outputs) and self._as_standard(feed, outputs):
+            if outputs is not None and fits(self.model, feed, outputs) and self._as_standard(feed, outputs):
                 self.expected.append((number, feed, outputs))
         if not self.expected or self.expected[0][0] != 0:
             raise NotUsableError("does not run")
@@ -372,16 +372,25 @@ def poison(outputs: list[Any]) -> None:
             np.full(size, 0xFF, np.uint8)
 
 
-def fits(model: onnx.ModelProto, outputs: list[Any]) -> bool:
-    """Whether outputs have the shapes that the model states; the runtime deviates for some operators."""
+def fits(model: onnx.ModelProto, feed: dict[str, Array], outputs: list[Any]) -> bool:
+    """Whether outputs have the shapes that the model states; the runtime deviates for some operators.
+
+    Names of sizes are often wrong, so only those of empty inputs count: a `Reshape` to such a size copies another.
+    """
+    empty = {
+        dim.dim_param
+        for info in model.graph.input
+        for dim, size in zip(
+            info.type.tensor_type.shape.dim, np.shape(feed[info.name]) if info.name in feed else (), strict=False
+        )
+        if dim.dim_param and not size
+    }
     for info, output in zip(model.graph.output, outputs, strict=True):
         if info.type.WhichOneof("value") != "tensor_type" or not info.type.tensor_type.HasField("shape"):
             continue
-        dims = info.type.tensor_type.shape.dim
-        shape = np.shape(output)
-        if len(dims) != len(shape) or any(
-            d.HasField("dim_value") and d.dim_value != n for d, n in zip(dims, shape, strict=True)
-        ):
+        dims, shape = info.type.tensor_type.shape.dim, np.shape(output)
+        stated = [0 if dim.dim_param in empty else dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
+        if len(dims) != len(shape) or any(size not in (None, n) for size, n in zip(stated, shape, strict=True)):
             return False
     return True
 

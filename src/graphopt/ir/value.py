@@ -12,7 +12,7 @@ from onnx import TensorProto
 from graphopt.errors import Decline
 from graphopt.ir.seal import write
 from graphopt.ir.tensor import Tensor
-from graphopt.ir.types import KNOWN_TYPES, Dim, TensorType, ValueType, agree, decode_type
+from graphopt.ir.types import Dim, TensorType, ValueType, agree, decode_type
 
 if TYPE_CHECKING:
     from graphopt.ir.graph import Graph, Node
@@ -94,12 +94,12 @@ class Value:
 
     def _read_type(self) -> ValueType | None:
         if self.tensor is not None and not self.is_input:
-            return _type_of(self.tensor)
+            return TensorType(self.tensor.dtype, self.tensor.dims)
         stated = self.declared
         if stated is not None:
             return stated
         tensor = self.constant_tensor
-        return None if tensor is None else _type_of(tensor)
+        return None if tensor is None else TensorType(tensor.dtype, tensor.dims)
 
     @property
     def declared(self) -> ValueType | None:
@@ -371,8 +371,3 @@ class Value:
 
     def __repr__(self) -> str:
         return f"Value({self.name!r})"
-
-
-def _type_of(tensor: Tensor) -> TensorType:
-    """The type of a constant; the element type is unknown if this version cannot read it."""
-    return TensorType(tensor.dtype if tensor.dtype in KNOWN_TYPES else TensorProto.UNDEFINED, tensor.dims)

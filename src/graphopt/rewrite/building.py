@@ -13,6 +13,7 @@ from graphopt.errors import Decline, PassError, StaleError
 from graphopt.ir import Graph, Model, Node, Tensor, Value
 from graphopt.ir.forms import MOVED, placed
 from graphopt.ir.numpy_types import numpy_type
+from graphopt.ir.types import KNOWN_TYPES
 from graphopt.rewrite.aliasing import Writers
 from graphopt.rewrite.events import LimitReached, Log, LogView, NearMiss, NodeNote
 from graphopt.rewrite.journal import Journal
@@ -269,4 +270,4 @@ def _element_type(inputs: Sequence[Operand]) -> np.dtype[Any] | None:
     if isinstance(first, np.ndarray):
         return first.dtype
     dtype = first.dtype if first is not None else None
-    return None if dtype is None else numpy_type(dtype)
+    return numpy_type(dtype) if dtype in KNOWN_TYPES else None
