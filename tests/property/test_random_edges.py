@@ -93,7 +93,7 @@ def numbers(
     if dtype.kind in "iu":
         return np.asarray(rng.integers(0 if dtype.kind == "u" else -3, 4, shape)).astype(dtype)
     values = np.asarray(np.round(rng.standard_normal(shape) * 2, 2)).astype(dtype)
-    info = np.finfo(dtype) if dtype.kind == "f" and dtype.isbuiltin else None
+    info = np.finfo(dtype) if dtype.kind == "f" and dtype.isbuiltin == 1 else None
     if kind == "ordinary" or info is None:
         return values
     chosen = [np.nan, np.inf, -np.inf] if kind == "special" else [info.tiny / 8, -info.tiny / 8, 0.0, -0.0]
