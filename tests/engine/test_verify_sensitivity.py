@@ -9,6 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.verify import compare, oracle
 from graphopt.verify.jitter import jittered_model
+from graphopt.verify.runners import OrtRunner
+from graphopt.verify.source import Source
 
 RESIZE = """
 <ir_version: 9, opset_import: ["" : 18]>
@@ -232,3 +234,23 @@ def test_the_kernel_of_sigmoid_is_off_either_way_next_to_zero(lower: str, ok: bo
     given = {"x": np.linspace(-17.5, -16, 512, dtype=np.float32)}
     assert compare(*map(onnx.parser.parse_model, (scaled, plain)), inputs=given).ok == ok
     assert compare(*map(onnx.parser.parse_model, (plain, scaled)), inputs=given).ok == ok
+
+
+LOGARITHM = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[256] x) => (float[256] y) { s = Sigmoid (x)  y = Log (s) }
+"""
+
+
+def test_the_smallest_result_of_sigmoid_may_be_zero() -> None:
+    """Such a result is one step of the kernel: a step down is zero, whichever last bits change besides."""
+    feed = {"x": np.linspace(-17.5, -16, 256, dtype=np.float32)}
+    models = [onnx.parser.parse_model(LOGARITHM)] + [
+        jittered_model(onnx.parser.parse_model(LOGARITHM), number) for number in range(32)
+    ]
+    plain, *moved = (OrtRunner(Source(model, "it")).run(feed)[0] for model in models)
+    least = np.isclose(plain, -24 * np.log(2))
+    assert least.any()
+    zero = np.array([np.isinf(each[least]).all() for each in moved])
+    assert zero.sum() > 4
+    assert all((each[least] > -20).all() for each, is_zero in zip(moved, zero, strict=True) if not is_zero)

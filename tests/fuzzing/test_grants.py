@@ -191,6 +191,13 @@ def test_digits_of_computed_floats_are_granted_and_nothing_else() -> None:
     assert verdict(judge, onnx.parser.parse_model(other)) == "wrong"
 
 
+def test_where_computed_floats_are_zero_is_granted_and_nothing_else() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[2] x, bool[2] b) => (int64[1,n] y, int64[1,m] z, int64[1,k] w)
+        { s = Sigmoid (x)  y = NonZero (s)  z = NonZero (x)  w = NonZero (b) }""")
+    assert counts_floats(model) == {"y"}
+
+
 @pytest.mark.parametrize(("saturate", "unwritten"), [(3, True), (1, False), (0, False)])
 def test_what_saturates_neither_way_is_not_judged(saturate: int, *, unwritten: bool) -> None:
     text = f"""<ir_version: 10, opset_import: ["" : 22]> g (int32[1] x) => (float[1] y)

@@ -31,9 +31,9 @@ def counts_floats(model: onnx.ModelProto) -> set[str]:
 
 
 def _tells_bits(node: onnx.NodeProto) -> bool:
-    """Whether an operator compares floats for equality, or writes floats as text."""
+    """Whether an operator compares floats for equality, also with zero, or writes floats as text."""
     as_text = any(each.name == "to" and each.i == onnx.TensorProto.STRING for each in node.attribute)
-    return node.op_type == "Unique" or (node.op_type == "Cast" and as_text)
+    return node.op_type in ("NonZero", "Unique") or (node.op_type == "Cast" and as_text)
 
 
 def overflows_integers(model: onnx.ModelProto, feed: dict[str, Array]) -> bool:

@@ -189,15 +189,14 @@ def _scale_intermediates(model: onnx.ModelProto, number: int, fixed: set[str]) -
             factor = 1.0 + limits(dtype).eps * (up if rng.random() < 0.5 else -1.0)
             scale = onnx.numpy_helper.from_array(np.array(factor, np.float64).astype(dtype), f"{name}{_SUFFIX}.scale")
             model.graph.initializer.append(scale)
-            node.output[i] = f"{name}{_SUFFIX}"
-            nodes.append(onnx.helper.make_node("Mul", [node.output[i], scale.name], [name]))
+            given = node.output[i] = f"{name}{_SUFFIX}"
             if (step := _COARSE.get(node.op_type)) and dtype == np.float32 and rng.random() < _COARSELY:
-                nodes[-1].output[0] = f"{name}{_SUFFIX}.scaled"
+                # Before it is scaled: a difference of two results of the kernel is a multiple of the step, or zero.
                 off = np.array(step if rng.random() < 0.5 else -step, np.float32)
-                model.graph.initializer.append(onnx.numpy_helper.from_array(off, f"{name}{_SUFFIX}.step"))
-                moved = f"{name}{_SUFFIX}.moved"
-                nodes.append(onnx.helper.make_node("Add", [nodes[-1].output[0], f"{name}{_SUFFIX}.step"], [moved]))
-                nodes.append(onnx.helper.make_node("Relu", [moved], [name]))
+                model.graph.initializer.append(onnx.numpy_helper.from_array(off, f"{given}.step"))
+                nodes.append(onnx.helper.make_node("Add", [given, f"{given}.step"], [f"{given}.moved"]))
+                nodes.append(onnx.helper.make_node("Relu", [f"{given}.moved"], [given := f"{given}.bounded"]))
+            nodes.append(onnx.helper.make_node("Mul", [given, scale.name], [name]))
     kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del model.graph.node[:]
     model.graph.node.extend(kept)
