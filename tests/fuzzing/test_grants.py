@@ -122,6 +122,18 @@ def test_an_output_of_doubles_is_no_hindrance_to_others() -> None:
     assert not is_nearer(model, feed, [farther, doubles], [exact, doubles + 0.125], "rounding")
 
 
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_sequences_have_the_types_of_the_original(kind: str) -> None:
+    model = onnx.parser.parse_model(
+        f'<ir_version: 9, opset_import: ["" : 17]> g ({kind}[2] x) => (seq({kind}[2]) z)'
+        "{ y = Neg (x)  z = SequenceConstruct (y) }"
+    )
+    exact, farther = (np.asarray(each, kind.replace("float", "float32")) for each in ([-1, -2], [-1, -2.125]))
+    feed = {"x": -exact}
+    assert is_nearer(model, feed, [[farther]], [[exact]], "rounding")
+    assert not is_nearer(model, feed, [[exact]], [[farther]], "rounding")
+
+
 def test_two_that_have_the_numbers_of_doubles_may_be_on_either_side_of_them() -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 9, opset_import: ["" : 17]> g (float[1] x) => (float[1] z) { z = Neg (x) }'

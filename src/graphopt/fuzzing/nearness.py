@@ -29,11 +29,18 @@ def is_nearer(model: onnx.ModelProto, feed: dict[str, Array], old: list[Any], ne
     old, new, wide = ([each[at] for each in left] for at in range(3))
     if first_difference(without_overflow(old, new, wide), new, numerics) is None:
         return True
-    exact = [narrowed(b) if type_of(b) != type_of(a) else b for a, b in zip(old, wide, strict=True)]
+    exact = [_typed_like(a, b) for a, b in zip(old, wide, strict=True)]
     if first_difference(exact, no_farther(old, new, exact), numerics) is None:
         return True
     near = no_farther(old, new, exact, anywhere=True)
     return first_difference(exact, near, numerics) is None and rounds_denormals(model, feed)
+
+
+def _typed_like(old: Any, wide: Any) -> Any:
+    """Outputs in float64, rounded to float32 where those of the original are, in sequences too."""
+    if isinstance(old, list) and isinstance(wide, list) and len(old) == len(wide):
+        return [_typed_like(a, b) for a, b in zip(old, wide, strict=True)]
+    return wide if type_of(wide) == type_of(old) else narrowed(wide)
 
 
 def without_overflow(old: Sequence[Any], new: Sequence[Any], wide: Sequence[Any]) -> list[Any]:
