@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from graphopt.errors import Decline
-from graphopt.ir import FLOAT_TYPES, Node, Value
+from graphopt.ir import FLOAT_TYPES, Node, Tensor, Value
 from graphopt.operators import Bounds
 from graphopt.operators.affine import Affine
 from graphopt.operators.rows import WEIGHED, constant
@@ -60,7 +61,7 @@ _LEAST_EPSILON = 1e-24
 """Least epsilon beside which squared magnitudes below the largest negligible weight, 1e-31, do not matter."""
 
 _JOINING = frozenset(("Add", "Sub", "Sum", "Mean", "Max", "Min"))
-_TAKING_IN = _JOINING | {"Where", "Concat", "Pad", "ScatterElements", "ScatterND"}
+_TAKING_IN = _JOINING | MOVES | {"GatherElements", "GatherND", "Pad", "ScatterElements", "ScatterND", "Where"}
 """Operators whose result contains their constant operands, or their sum with others."""
 _BOUNDED = frozenset(("Sigmoid", "HardSigmoid", "Tanh", "Erf", "Softmax", "Sin", "Cos"))
 _WITH_BIAS = frozenset(("Conv", "com.microsoft::FusedConv", "ConvTranspose", "Gemm", "com.microsoft::FusedGemm"))
@@ -316,8 +317,10 @@ def refuse_magnified_before(node: Node, index: int, most: float = MOST) -> float
         if value in seen or maker is None or maker.op in _BOUNDED:
             continue
         seen.add(value)
+        made: list[Value] = []
         if maker.op == "If":
-            ways += [(made, gain) for body in maker.subgraphs.values() for made in body.outputs[value.index :][:1]]
+            made = [each for body in maker.subgraphs.values() for each in body.outputs[value.index :][:1]]
+            ways += [(each, gain) for each in made]
         elif maker.subgraphs or maker.op.startswith("call "):
             raise Decline("{} is computed in a body or a function, which is not analyzed", value.name)
         gains = {
@@ -325,7 +328,7 @@ def refuse_magnified_before(node: Node, index: int, most: float = MOST) -> float
             for source in maker.inputs
             if source is not None and not source.is_const
         }
-        largest = max((gain * float(_added(maker).max()), gain * _taken_in(maker), *gains.values()))
+        largest = max((gain * float(_added(maker).max()), gain * _taken_in(maker, made), *gains.values()))
         if not largest <= most:
             raise Decline("{} may be as large as {:.2g}", value.name, largest)
         found = max(found, largest)
@@ -333,12 +336,16 @@ def refuse_magnified_before(node: Node, index: int, most: float = MOST) -> float
     return found
 
 
-def _taken_in(maker: Node) -> float:
-    """The largest magnitude of the constants that an operator's result contains."""
-    if maker.op not in _TAKING_IN:
-        return 0.0
-    given = [value.array() for value in maker.operands if value.is_const]
-    return max((float(np.abs(array).max(initial=0.0)) for array in given if array.dtype.kind == "f"), default=0.0)
+def _taken_in(maker: Node, made: list[Value]) -> float:
+    """The largest magnitude of the constants that an operator's result contains, or that branches give as `made`."""
+    given = maker.operands if maker.op in _TAKING_IN else made
+    tensors = [value.constant_tensor for value in given]
+    return max((tensor.figure("largest", partial(_largest_of, tensor)) for tensor in tensors if tensor), default=0.0)
+
+
+def _largest_of(tensor: Tensor) -> float:
+    array = tensor.array()
+    return float(np.abs(array).max(initial=0.0)) if array.dtype.kind == "f" else 0.0
 
 
 def _growth(maker: Node, source: Value) -> float:
