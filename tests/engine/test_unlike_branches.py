@@ -66,6 +66,23 @@ def test_from_opset_11_on_and_with_a_known_condition_all_is_plain() -> None:
     assert [node.op_type for node in optimize(known).graph.node] == ["Relu"]
 
 
+def test_a_condition_that_follows_from_a_known_shape_is_computed() -> None:
+    """It decides on a branch, not on the shapes; what is kept for another `If` stays as it is."""
+    computed = "g0 = Shape (x) g1 = Gather (g0, one) c = Equal (g1, three)"
+    unknown = INSIDE.replace("y = If (c)", "o = If (b)")
+    for body, ops in {computed + INSIDE: ["Relu"], computed + INSIDE + unknown: ["Relu", "If"]}.items():
+        model = _model(body, 10, "bool b, float[2,3] x")
+        for name, number in {"one": 1, "three": 3}.items():
+            model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(number), name))
+        if "If" in ops:
+            model.graph.output.append(onnx.helper.make_tensor_value_info("o", 1, None))
+        once = optimize(model, strict=True)
+        assert [node.op_type for node in once.graph.node] == ops
+        assert optimize(once, strict=True) == once
+        feed = {"b": np.asarray(False), "x": np.arange(-3, 3, dtype=np.float32).reshape(2, 3)}
+        assert differs(run_model(model, feed), run_model(once, feed)) is None
+
+
 def test_what_no_shape_follows_from_changes_as_ever() -> None:
     model = _model(INSIDE.replace("If (c)", "If (d)"), 10)
     model.graph.node.insert(0, onnx.helper.make_node("Identity", ["z"], ["y2"]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,6 +20,7 @@ from graphopt.rewrite.journal import Journal
 from graphopt.rewrite.legality import reads
 from graphopt.rewrite.operands import Operand, agreeing
 from graphopt.rewrite.options import Options
+from graphopt.rewrite.unlike import is_kept_for
 from graphopt.system.machine import Target, host
 
 
@@ -31,7 +32,7 @@ class Building:
 
     Attributes:
         stale_types: whether inference over the whole model may refine the type of a new value.
-        kept: nodes that stay as they are; see `graphopt.rewrite.unlike`.
+        kept: nodes that stay as they are, and for which others; see `graphopt.rewrite.unlike`.
     """
 
     def __init__(self, model: Model, log: Log, options: Options) -> None:
@@ -45,7 +46,7 @@ class Building:
         self._stated: set[NodeNote] = set()
         """Nodes that an event states as replaced before they are removed."""
         self._writers = Writers(model)
-        self.kept: frozenset[Node] = frozenset()
+        self.kept: Mapping[Node, Sequence[Node]] = {}
         self.stale_types = False
         self._rule = ""
         self._origin: Node | None = None
@@ -59,7 +60,7 @@ class Building:
         """Check that a node is there, and may be changed."""
         if node.removed or node.graph.model is not self._model:
             raise StaleError("{} is no longer in the graph", node.op)
-        if node in self.kept:
+        if any(map(is_kept_for, self.kept.get(node, ()))):
             raise Decline("the shapes of branches follow from {}, which before opset 11 must be equal", node.op)
 
     @property

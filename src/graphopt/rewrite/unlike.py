@@ -10,31 +10,48 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphopt.analysis.shapes import ShapeAnalysis
-from graphopt.ir import Model, Node, Value
+from graphopt.ir import Model, Node, Value, captured_values
 from graphopt.rewrite.legality import reads
 
 _ANY_SHAPES = 11
 """The first opset in which the branches may have different shapes."""
 
 
-def kept_nodes(model: Model) -> frozenset[Node]:
+def kept_nodes(model: Model) -> dict[Node, list[Node]]:
     """Every `If` whose branches are known to have different shapes, and the nodes from which these shapes follow.
 
-    An `If` with a constant condition does not count: it is replaced with one branch.
+    A constant condition does not count: the `If` is replaced with one branch.
+
+    Returns:
+        For each node, the `If` nodes for which it is kept, until their conditions are constant.
     """
     graphs = (graph for graph in model.graphs() if graph.owners and graph.opset() < _ANY_SHAPES)
-    owners = [node for graph in graphs for node in graph.owners if node.op == "If" and not node.operand(0).is_const]
-    if not owners:
-        return frozenset()
-    analysis, found = ShapeAnalysis(model), set[Node]()
-    waiting = [node for node in owners if any(_differ(one, other, analysis) for one, other in _results(node))]
+    choices = [node for graph in graphs for node in graph.owners if node.op == "If" and not node.operand(0).is_const]
+    found: dict[Node, list[Node]] = {}
+    analysis = ShapeAnalysis(model) if choices else None
+    for choice in choices:
+        if analysis and any(_differ(one, other, analysis) for one, other in _results(choice)):
+            for node in _decisive(choice):
+                found.setdefault(node, []).append(choice)
+    return found
+
+
+def is_kept_for(choice: Node) -> bool:
+    """Whether nodes are still kept for an `If` of unlike branches."""
+    return not choice.removed and not choice.operand(0).is_const
+
+
+def _decisive(choice: Node) -> set[Node]:
+    """An `If`, and the nodes from which the shapes of its branches follow; no shape follows from its condition."""
+    found, waiting = set[Node](), [choice]
     while waiting:
         node = waiting.pop()
         if node not in found:
             found.add(node)
-            waiting += [value.producer for value in reads(node) if value.producer is not None]
+            read = captured_values(node) if node is choice else reads(node)
+            waiting += [value.producer for value in read if value.producer is not None]
             waiting += [inner for body in node.subgraphs.values() for inner in body]
-    return frozenset(found)
+    return found
 
 
 def _results(node: Node) -> Iterator[tuple[Value, Value]]:
