@@ -83,6 +83,28 @@ def test_a_condition_that_follows_from_a_known_shape_is_computed() -> None:
         assert differs(run_model(model, feed), run_model(once, feed)) is None
 
 
+@pytest.mark.parametrize("condition", ["known", "computed"])
+def test_a_copy_of_unlike_branches_is_kept_as_well(condition: str) -> None:
+    """The outer `If` is replaced with a branch, whose nodes are new ones."""
+    inside = INSIDE.replace("y = If", "o = If")
+    model = _model(
+        f"""g0 = Shape (x) g1 = Gather (g0, one) computed = Equal (g1, three)
+        y = If ({condition}) <
+          then_branch = outer () => (float n) {{ {inside} n = Neg (o) }},
+          else_branch = other () => (float m) {{ m = Identity (x) }}>""",
+        10, "bool c, float[2,3] x",
+    )  # fmt: skip
+    for attribute in model.graph.node[-1].attribute:
+        attribute.g.output[0].type.tensor_type.ClearField("shape")
+    for name, value in {"one": 1, "three": 3, "known": True}.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), name))
+    once = optimize(model, strict=True)
+    assert [node.op_type for node in once.graph.node] == ["If", "Neg"]
+    for truth in (True, False):
+        feed = {"c": np.asarray(truth), "x": np.arange(-3, 3, dtype=np.float32).reshape(2, 3)}
+        assert differs(run_model(model, feed), run_model(once, feed)) is None
+
+
 def test_what_no_shape_follows_from_changes_as_ever() -> None:
     model = _model(INSIDE.replace("If (c)", "If (d)"), 10)
     model.graph.node.insert(0, onnx.helper.make_node("Identity", ["z"], ["y2"]))

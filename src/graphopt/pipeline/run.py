@@ -144,7 +144,7 @@ def execute(plan: Plan, model: Model, log: Log, *, strict: bool, check: bool, op
         options: settings for the passes.
     """
     driver = Driver(model, log, strict=strict, check=check, options=options, tables=plan.tables)
-    driver.guards = True
+    driver.rewriter.guards = True
     with paused_gc():
         driver.infer()
         _run(plan.pipeline, plan, driver)

@@ -20,7 +20,7 @@ from graphopt.rewrite.journal import Journal
 from graphopt.rewrite.legality import reads
 from graphopt.rewrite.operands import Operand, agreeing
 from graphopt.rewrite.options import Options
-from graphopt.rewrite.unlike import is_kept_for
+from graphopt.rewrite.unlike import is_kept_for, kept_nodes
 from graphopt.system.machine import Target, host
 
 
@@ -32,7 +32,8 @@ class Building:
 
     Attributes:
         stale_types: whether inference over the whole model may refine the type of a new value.
-        kept: nodes that stay as they are, and for which others; see `graphopt.rewrite.unlike`.
+        guards: whether shapes stay hidden that a runtime must not learn, see `graphopt.rewrite.unlike`; a conversion
+            has its own checks.
     """
 
     def __init__(self, model: Model, log: Log, options: Options) -> None:
@@ -46,7 +47,10 @@ class Building:
         self._stated: set[NodeNote] = set()
         """Nodes that an event states as replaced before they are removed."""
         self._writers = Writers(model)
-        self.kept: Mapping[Node, Sequence[Node]] = {}
+        self.guards = False
+        self._kept: Mapping[Node, Sequence[Node]] | None = None
+        self._kept_at = 0
+        """How often changes had been undone when the kept nodes were found."""
         self.stale_types = False
         self._rule = ""
         self._origin: Node | None = None
@@ -60,8 +64,14 @@ class Building:
         """Check that a node is there, and may be changed."""
         if node.removed or node.graph.model is not self._model:
             raise StaleError("{} is no longer in the graph", node.op)
-        if any(map(is_kept_for, self.kept.get(node, ()))):
+        if self.guards and any(map(is_kept_for, self._kept_nodes().get(node, ()))):
             raise Decline("the shapes of branches follow from {}, which before opset 11 must be equal", node.op)
+
+    def _kept_nodes(self) -> Mapping[Node, Sequence[Node]]:
+        """The kept nodes, found anew after inference, and where a node with subgraphs was added or came back."""
+        if self._kept is None or self._kept_at != self._journal.undone:
+            self._kept, self._kept_at = kept_nodes(self._model), self._journal.undone
+        return self._kept
 
     @property
     def model(self) -> Model:
@@ -100,7 +110,7 @@ class Building:
 
     def forget_shapes(self) -> None:
         """Drop the cached shapes, since types were inferred again."""
-        self._shapes = None
+        self._shapes = self._kept = None
 
     def begin(self, rule: str, node: Node) -> None:
         """Start an attempt of a rule at a node; pending nodes and constants are dropped."""

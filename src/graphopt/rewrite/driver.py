@@ -18,7 +18,6 @@ from graphopt.rewrite.events import Event, Failure, LimitReached, Log, NodeNote
 from graphopt.rewrite.options import Options
 from graphopt.rewrite.rewriter import Rewriter
 from graphopt.rewrite.rule import GraphPass, OpRule, PatternRule, Rule
-from graphopt.rewrite.unlike import kept_nodes
 from graphopt.rewrite.waiting import FUNCTIONS, Waiting
 
 _FAILURES_ALLOWED = 3
@@ -48,7 +47,6 @@ class Driver:
         strict: re-raise what a pass raises instead of undoing its changes and logging it.
         check: verify the view after every rewrite (slow, for tests).
         tables: dispatch tables, possibly shared with other runs.
-        guards: whether shapes stay hidden that a runtime must not learn; a conversion has its own checks.
     """
 
     def __init__(
@@ -74,7 +72,6 @@ class Driver:
         """The rules whose operators are present."""
         self._looked_at: tuple[int, ...] = ()
         """The state of the model when `_present` was last complete."""
-        self.guards = False
         self.tables = tables or Tables()
         self._broken: set[tuple[RuleOrWaiting, int]] = set()
         """The rules for which no dispatch entry could be built at an opset."""
@@ -113,8 +110,6 @@ class Driver:
         self._inferred += 1
         infer_types(self.model)
         self.rewriter.forget_shapes()
-        if self.guards:
-            self.rewriter.kept = kept_nodes(self.model)
         self.log.of("infer types").seconds += perf_counter() - start
 
     def _state(self) -> tuple[int, ...]:

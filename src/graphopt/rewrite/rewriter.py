@@ -203,6 +203,8 @@ class Rewriter(Building):
             self._name_outputs(node, heirs)
             self._journal.insert_before(node, at)
             self._touched.append(node)
+            if node.subgraphs:
+                self._kept = None
             if node.domain and not node.graph.opset(node.domain):
                 self.import_domain(node.domain, CONTRIB_OPSETS.get(node.domain, 1))
         return size
