@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 
 from graphopt.operators import Bounds
 from graphopt.rewrite import Decline, Node, Rewriter, Value
-from graphopt_passes.fusion.contrib.parameters import BYTES, Quantized, check_per_tensor
+from graphopt_passes.fusion.contrib.parameters import BYTES, Quantized, check_per_tensor, quantized
 from graphopt_passes.fusion.contrib.requantize import scaled
 
 LIMITS = ("Clip", "Relu")
@@ -44,13 +46,38 @@ def is_limit(node: Node) -> bool:
 
 
 def is_quantized(value: Value, most: int = _MOST_BEHIND) -> bool:
-    """Whether a reader quantizes a value, possibly after limits and, if these alone read it, after moves."""
+    """Whether a reader quantizes a value, possibly after limits and moves that `QuantizeLinear` moves before."""
     if any(user.op == "QuantizeLinear" for user in value.users):
         return True
-    passed = (*LIMITS, *MONOTONIC) if value.one_use else LIMITS
-    return most > 0 and any(
-        is_quantized(each, most - 1) for user in value.users if user.op in passed for each in user.results[:1]
-    )
+    passed = [user for user in value.users if user.op in LIMITS or (value.one_use and _lets_pass(user))]
+    return most > 0 and any(is_quantized(user.result, most - 1) for user in passed)
+
+
+def _lets_pass(move: Node) -> bool:
+    """Whether one node reads what an operator moves, and is moved before it if it is a `QuantizeLinear`."""
+    if move.op not in MONOTONIC or len(move.outputs) > 1 or not move.result.one_use:
+        return False
+    with suppress(Decline):
+        for reader in move.result.users:
+            if reader.op == "QuantizeLinear":
+                check_monotonic(move, quantized(reader))
+        return True
+    return False
+
+
+def check_monotonic(move: Node, output: Quantized) -> None:
+    """Decline unless a move of the quantized values is the same as quantizing what it moves."""
+    if not output.is_whole or output.dtype not in BYTES:
+        raise Decline("{} is not quantized to 8 bits per tensor", output.value.name)
+    check_largest(move, output)
+
+
+def check_largest(op: Node, x: Quantized) -> None:
+    """Decline a `MaxPool` if the largest integers do not stand for the largest floats, or it tells their places."""
+    if op.op == "MaxPool" and len(op.outputs) > 1:
+        raise Decline("the Indices output of MaxPool is used")
+    if op.op == "MaxPool" and not x.ordered:
+        raise Decline("the scale of {} is negative: its largest integer is the smallest float", x.value.name)
 
 
 def reads_bytes(product: Node) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphopt.operators import Pad, Reduction, Resize
 from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
-from graphopt_passes.fusion.contrib.limits import LIMITS, MONOTONIC, is_quantized
+from graphopt_passes.fusion.contrib.limits import LIMITS, MONOTONIC, check_largest, check_monotonic, is_quantized
 from graphopt_passes.fusion.contrib.operands import NEWEST_OF_BYTES, ONE, OnIntegers
 from graphopt_passes.fusion.contrib.parameters import BYTES, WORDS, Quantized, check_per_tensor, dequantized, quantized
 
@@ -35,16 +35,8 @@ def check_alike(op: Node, operands: list[Quantized], output: Quantized) -> None:
 
 
 def _max_pool(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
-    _check_largest(op, output)
+    check_largest(op, output)
     return moved(op, operands, output, rw)
-
-
-def _check_largest(op: Node, x: Quantized) -> None:
-    """Decline a `MaxPool` if the largest integers do not stand for the largest floats, or it tells their places."""
-    if op.op == "MaxPool" and len(op.outputs) > 1:
-        raise Decline("the Indices output of MaxPool is used")
-    if op.op == "MaxPool" and not x.ordered:
-        raise Decline("the scale of {} is negative: its largest integer is the smallest float", x.value.name)
 
 
 def _resize(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
@@ -162,7 +154,7 @@ class MoveReshapeBeforeDequantize(OnIntegers):
         if not any(_is_multiplied(user, each) for each in node.results for user in each.users):
             raise Decline("{} is not an operand of a product of dequantized values", node.result.name)
         if node.op == "MaxPool":
-            _check_largest(node, dequantized(node.operand(0)))
+            check_largest(node, dequantized(node.operand(0)))
         made = rw.outputs(len(node.outputs), node.op_type, integers, *node.inputs[1:], **node.attrs)
         return rw.replace(node, [rw.again(dequantize, each, *parameters, axis=None) for each in made])
 
@@ -187,11 +179,9 @@ class MoveQuantizeBeforeReshape(OnIntegers):
 
     def rewrite(self, node: Node, rw: Rewriter) -> Outcome:
         move, output = node.operand(0).sole_source(*MONOTONIC, reader=node), quantized(node)
-        if not output.is_whole or output.dtype not in BYTES:
-            raise Decline("{} is not quantized to 8 bits per tensor", output.value.name)
+        check_monotonic(move, output)
         if not _is_product_of_bytes(move.operand(0)):
             raise Decline("{} is not computed by a product of dequantized values alone", node.operand(0).name)
-        _check_largest(move, output)
         made = rw.again(node, move.operand(0), *node.inputs[1:], axis=None)
         return rw.replace(node, [rw.again(move, made, *move.inputs[1:])])
 
