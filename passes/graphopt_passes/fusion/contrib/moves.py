@@ -10,7 +10,14 @@ import numpy as np
 
 from graphopt.operators import Pad, Reduction, Resize
 from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
-from graphopt_passes.fusion.contrib.limits import LIMITS, MONOTONIC, check_largest, check_monotonic, is_quantized
+from graphopt_passes.fusion.contrib.limits import (
+    LIMITS,
+    MONOTONIC,
+    check_largest,
+    check_monotonic,
+    is_quantized,
+    may_be_of_bytes,
+)
 from graphopt_passes.fusion.contrib.operands import NEWEST_OF_BYTES, ONE, OnIntegers
 from graphopt_passes.fusion.contrib.parameters import BYTES, WORDS, Quantized, check_per_tensor, dequantized, quantized
 
@@ -190,7 +197,7 @@ def _is_product_of_bytes(value: Value, most: int = _MOST_MOVES) -> bool:
     """Whether a product of dequantized values computes a value, which operators in between may move or limit."""
     maker = value.made_by(*_PRODUCTS, *MONOTONIC, *LIMITS) if value.one_use else None
     if maker is None or maker.op in _PRODUCTS:
-        return maker is not None and all(map(_is_dequantized, maker.operands[:2]))
+        return maker is not None and all(map(_is_dequantized, maker.operands[:2])) and may_be_of_bytes(maker)
     return most > 0 and _is_product_of_bytes(maker.operand(0), most - 1)
 
 

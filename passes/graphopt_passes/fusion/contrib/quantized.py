@@ -13,7 +13,7 @@ from graphopt.ir.types import element_count
 from graphopt.operators.window import Window, settings_of
 from graphopt.rewrite import Decline, Node, Numerics, Outcome, Rewriter, Value
 from graphopt_passes.fusion.contrib.averages import AVERAGES
-from graphopt_passes.fusion.contrib.limits import LIMITS, bounded, limit
+from graphopt_passes.fusion.contrib.limits import LIMITS, bounded, check_gathered, limit
 from graphopt_passes.fusion.contrib.moves import DATA, MOVES, Maker, moved
 from graphopt_passes.fusion.contrib.operands import DOMAIN, OnIntegers, may_sum_nothing
 from graphopt_passes.fusion.contrib.parameters import (
@@ -38,12 +38,6 @@ _NOTHING = 1 / 64
 _SHORTEST_PIECE = 32
 """If pieces of a transposed convolution's result are shorter, moving them side by side takes longer than the kernel for
 floats; from here on that and the product took 0.2 to 0.8 of its time, on a Zen 5."""
-_FEW_CHANNELS = 2
-"""Kernels gather windows of images pixel by pixel: a 3x3 convolution of one channel to 16 outputs and the next one took
-1.49 times as long as with the first in floats, with two channels 1.34, with three 0.98, on a Zen 5."""
-_FEW_OF_VOLUMES = 600
-"""The same for volumes, which takes longer, as channels times (outputs of a group + 32). With 8 channels a 3x3x3
-convolution took 1.71 times as long as in floats for 16 outputs (384), 1.30 for 32 (512), and 0.98 for 64 (768)."""
 _OF_ANY_TYPE = frozenset(
     {"Concat", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 )
@@ -217,17 +211,6 @@ def _conv(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) 
     weight, bias = _product(op, operands, output, rw, scales=0, added=inner)
     attrs = {"group": op.attrs.get("group"), **settings_of(op)}
     return rw.op("QLinearConv", *x.read(rw), *weight.read(rw), *output.written(rw), bias, **attrs)
-
-
-def check_gathered(op: Node, weight: Value) -> None:
-    """Decline if gathering windows takes longer than products of bytes save."""
-    group, shape = int(op.attr("group", 1)), weight.sizes() if weight.is_const else ()
-    if element_count(shape[2:]) <= 1 or is_depthwise(group, shape):
-        return
-    outputs, channels = shape[0] // group, shape[1] * group
-    few = channels * (outputs + 32) < _FEW_OF_VOLUMES if len(shape) > 4 else channels <= _FEW_CHANNELS
-    if few:
-        raise Decline("gathering windows of {} channels costs more than 8-bit products save", channels)
 
 
 def _conv_transpose(op: Node, operands: list[Quantized], output: Quantized, rw: Rewriter) -> Value:
