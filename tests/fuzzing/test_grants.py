@@ -17,7 +17,7 @@ from graphopt.fuzzing.grants import (
 )
 from graphopt.fuzzing.nearness import is_nearer, no_farther, rounds_denormals, without_overflow
 from graphopt.fuzzing.subjects import Optimized, OwnSubject
-from graphopt.fuzzing.verdicts import Judge
+from graphopt.fuzzing.verdicts import Judge, fits
 from graphopt.manager import PassManager
 from graphopt.verify.runners import OrtRunner, RunError
 from graphopt.verify.source import Source
@@ -391,3 +391,12 @@ def test_memory_that_the_runtime_plans_too_small_does_not_hide_sensitivity(beta:
     judge = Judge(Sample(model, [{**feed, "x": np.linspace(-2.9921875, -2.9140625, 13, dtype=np.float32)}]))
     found = judge._once(Optimized(result, numerics="rounding"), result.SerializeToString())
     assert (found and found.kind) == kind
+
+
+@pytest.mark.parametrize(("size", "found", "fitting"), [(0, 3, False), (0, 0, True), (2, 3, True)])
+def test_sizes_named_like_those_of_empty_inputs_are_zero(size: int, found: int, *, fitting: bool) -> None:
+    """Other names are often wrong."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[n] x) => (float[n] y) { y = Relu (x) }'
+    )
+    assert fits(model, {"x": np.zeros(size, np.float32)}, [np.zeros(found, np.float32)]) == fitting
