@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from graphopt.ir import Graph, Model, Node, Value
+from collections.abc import Iterable
+
+from graphopt.ir import Dim, Graph, Model, Node, Value
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
 
 SIZE_OPERANDS: dict[str, tuple[int, ...]] = {
@@ -29,6 +31,22 @@ def is_default(value: Value) -> bool:
     if not value.is_input:
         return False
     return value.graph.owner is not None or value.graph.model.ir_version >= IR_WITH_FREE_INITIALIZERS
+
+
+def are_misread(values: Iterable[Value | None]) -> bool:
+    """Whether inference may state sizes of values that are not known: it takes an overridable initializer for constant.
+
+    So a checker may refuse what reads them, although a caller would set other sizes.
+    """
+    known = [value for value in values if value is not None]
+    unknown = any(value.shape is None or None in map(_size, value.shape) for value in known)
+    return unknown and any(
+        value.tensor is not None and is_default(value) for value in known[0].graph.model.graph.inputs
+    )
+
+
+def _size(dim: Dim) -> int | None:
+    return dim if isinstance(dim, int) else None
 
 
 class CallersChoice:

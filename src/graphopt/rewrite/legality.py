@@ -8,7 +8,7 @@ import numpy as np
 from onnx import TensorProto
 
 from graphopt.analysis.nodes import infer_node, is_refused
-from graphopt.analysis.overridable import SIZE_OPERANDS
+from graphopt.analysis.overridable import SIZE_OPERANDS, are_misread
 from graphopt.analysis.purity import malformed
 from graphopt.errors import Decline, StaleError
 from graphopt.ir import Graph, Node, Tensor, TensorType, Value, ValueType, captured_values
@@ -394,7 +394,7 @@ def _check_reader(node: Node, inputs: Sequence[Value | None]) -> list[tuple[Valu
         raise malformed()
     _check_sizes(node, inputs)
     trial = _trial(node, inputs, node.attrs)
-    if is_refused(trial):
+    if is_refused(trial) or are_misread(inputs):
         raise Decline("{} does not accept this constant", node.op)
     if not _is_typed(node):
         return []
