@@ -106,7 +106,8 @@ def scaled_product(rw: Rewriter, product: Node, changes: Mapping[Value, Value], 
     if before != 1 or not _may_be_vector(product):
         return fused(rw, product, changes, {"alpha": before * factor})
     width, columns = left.dim(-1), product.result.dim(-1)
-    if left in changes or (isinstance(columns, int) and not (isinstance(width, int) and width <= columns)):
+    longer = isinstance(columns, int) and not (isinstance(width, int) and width <= columns)
+    if left in changes or (longer and not left.is_const):
         raise Decline("{} may have a single row or column, whose kernel has no alpha", product.result.name)
     operands = rw.op("Mul", left, np.array(factor, np.float32)), changes.get(right, right)
     return rw.again(product, *operands)
