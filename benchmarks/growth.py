@@ -230,6 +230,19 @@ def _bodies(b: Builder, count: int) -> None:
     b.output(x, (2, 4))
 
 
+def _old_branches(b: Builder, count: int) -> None:
+    """Branches before opset 11, with a result that nobody reads."""
+    _bodies(b, count)
+    b.model.opset_import[0].version = 9
+    for node in b.nodes:
+        if node.op_type == "If":
+            node.output.append(f"{node.name}unread")
+            for attribute in node.attribute:
+                told = attribute.g.output.add()
+                told.CopyFrom(attribute.g.output[0])
+                told.name = attribute.g.node[0].output[0]
+
+
 def _body(name: str, hub: str, x: str, op: str) -> GraphProto:
     body = GraphProto(name=name)
     body.node.add(op_type=op, input=[hub], output=[f"{name}a"])
@@ -264,7 +277,8 @@ FAMILIES: dict[str, Callable[[Builder, int], None]] = {
     "split to concat": _split_to_concat, "equal parts": _equal_parts, "wide split": _wide_split,
     "squeezed parts": _squeezed_parts, "slices": _slices,
     "gathers": _gathers, "outputs": _outputs, "inputs": _inputs, "initializers": _initializers,
-    "constants": _constants, "dead": _dead, "bodies": _bodies, "functions": _functions,
+    "constants": _constants, "dead": _dead, "bodies": _bodies, "old branches": _old_branches,
+    "functions": _functions,
     **{f"chain of {op}": _chain(op) for op in ("Identity", "Relu", "Neg", "Exp", "Abs", "Floor")},
     **{f"chain of {op}": _chain(op) for op in _BINARY if op not in ("Concat", "PRelu")},
     **{f"chain of {op} by constants": _chain(op, constant=True) for op in ("Add", "Mul", "Sub", "Max", "Min", "PRelu")},

@@ -20,7 +20,7 @@ from graphopt.rewrite.journal import Journal
 from graphopt.rewrite.legality import reads
 from graphopt.rewrite.operands import Operand, agreeing
 from graphopt.rewrite.options import Options
-from graphopt.rewrite.unlike import is_kept_for, kept_nodes
+from graphopt.rewrite.unlike import choices_of, is_kept_for, kept_nodes
 from graphopt.system.machine import Target, host
 
 
@@ -48,7 +48,9 @@ class Building:
         """Nodes that an event states as replaced before they are removed."""
         self._writers = Writers(model)
         self.guards = False
-        self._kept: Mapping[Node, Sequence[Node]] | None = None
+        self._kept: dict[Node, list[Node]] | None = None
+        self._owners: list[Node] = []
+        """Nodes with subgraphs that were added since."""
         self._kept_at = 0
         """How often changes had been undone when the kept nodes were found."""
         self.stale_types = False
@@ -68,9 +70,14 @@ class Building:
             raise Decline("the shapes of branches follow from {}, which before opset 11 must be equal", node.op)
 
     def _kept_nodes(self) -> Mapping[Node, Sequence[Node]]:
-        """The kept nodes, found anew after inference, and where a node with subgraphs was added or came back."""
+        """The kept nodes, found anew after inference and where a change was undone, and for each new `If`."""
         if self._kept is None or self._kept_at != self._journal.undone:
-            self._kept, self._kept_at = kept_nodes(self._model), self._journal.undone
+            owners = (node for graph in (self._model.graph, *self._model.functions) for node in graph.owners)
+            self._kept, self._kept_at = kept_nodes(self._model, choices_of(owners)), self._journal.undone
+        elif self._owners and (choices := choices_of(self._owners)):
+            for node, found in kept_nodes(self._model, choices).items():
+                self._kept[node] = [*self._kept.get(node, ()), *found]
+        self._owners.clear()
         return self._kept
 
     @property

@@ -204,7 +204,7 @@ class Rewriter(Building):
             self._journal.insert_before(node, at)
             self._touched.append(node)
             if node.subgraphs:
-                self._kept = None
+                self._owners.append(node)
             if node.domain and not node.graph.opset(node.domain):
                 self.import_domain(node.domain, CONTRIB_OPSETS.get(node.domain, 1))
         return size

@@ -7,30 +7,45 @@ such branches follow from stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 
 from graphopt.analysis.shapes import ShapeAnalysis
-from graphopt.ir import Model, Node, Value, captured_values
+from graphopt.ir import Dim, Model, Node, Value, captured_values
 from graphopt.rewrite.legality import reads
 
 _ANY_SHAPES = 11
 """The first opset in which the branches may have different shapes."""
 
 
-def kept_nodes(model: Model) -> dict[Node, list[Node]]:
-    """Every `If` whose branches are known to have different shapes, and the nodes from which these shapes follow.
+def choices_of(nodes: Iterable[Node]) -> list[Node]:
+    """The `If` nodes among nodes, and in their bodies, whose branches must have equal shapes.
 
     A constant condition does not count: the `If` is replaced with one branch.
+    """
+    found, waiting = [], [node for node in nodes if node.subgraphs and node.graph.opset() < _ANY_SHAPES]
+    while waiting:
+        node = waiting.pop()
+        if node.op == "If" and not node.operand(0).is_const:
+            found.append(node)
+        waiting += [inner for body in node.subgraphs.values() for inner in body if inner.subgraphs]
+    return found
+
+
+def kept_nodes(model: Model, choices: Iterable[Node]) -> dict[Node, list[Node]]:
+    """The `If` nodes whose branches are known to have different shapes, and the nodes from which these shapes follow.
+
+    Args:
+        model: the model.
+        choices: the `If` nodes in question.
 
     Returns:
         For each node, the `If` nodes for which it is kept, until their conditions are constant.
     """
-    graphs = (graph for graph in model.graphs() if graph.owners and graph.opset() < _ANY_SHAPES)
-    choices = [node for graph in graphs for node in graph.owners if node.op == "If" and not node.operand(0).is_const]
     found: dict[Node, list[Node]] = {}
-    analysis = ShapeAnalysis(model) if choices else None
+    analysis = cache(lambda: ShapeAnalysis(model))  # of the whole model, so that it is made only where it is needed
     for choice in choices:
-        if analysis and any(_differ(one, other, analysis) for one, other in _results(choice)):
+        if any(_differ(_dims(one, analysis), _dims(other, analysis)) for one, other in _results(choice)):
             for node in _decisive(choice):
                 found.setdefault(node, []).append(choice)
     return found
@@ -59,10 +74,17 @@ def _results(node: Node) -> Iterator[tuple[Value, Value]]:
     yield from zip(*(body.outputs for body in node.subgraphs.values()), strict=False)
 
 
-def _differ(one: Value, other: Value, analysis: ShapeAnalysis) -> bool:
-    """Whether two values are known to have different shapes."""
-    first, second = (analysis.to_dims(analysis.shape(value)) for value in (one, other))
-    if first is None or second is None:
+def _dims(value: Value, analysis: Callable[[], ShapeAnalysis]) -> tuple[Dim, ...] | None:
+    """The sizes of a value, those that only the analysis knows included."""
+    known = value.shape
+    if known is not None and all(isinstance(dim, int) for dim in known):
+        return known
+    return analysis().to_dims(analysis().shape(value))
+
+
+def _differ(one: tuple[Dim, ...] | None, other: tuple[Dim, ...] | None) -> bool:
+    """Whether two shapes are known to be different."""
+    if one is None or other is None:
         return False
-    pairs = zip(first, second, strict=False)
-    return len(first) != len(second) or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
+    pairs = zip(one, other, strict=False)
+    return len(one) != len(other) or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
