@@ -87,7 +87,7 @@ def _numbers(node: Node, index: int) -> tuple[float, ...]:
     stated, value = node.attrs.get("scales"), node.input(index)
     if stated is None:
         stated = () if value is None else value.array().reshape(-1).tolist()
-    if not all(0 < scale <= _LARGEST for scale in stated):
+    if not all(isinstance(scale, (int, float)) and 0 < scale <= _LARGEST for scale in stated):
         raise Decline("{} is resized by {}, expected positive finite scales", node.operand(0).name, list(stated))
     return tuple(map(float, stated))
 
