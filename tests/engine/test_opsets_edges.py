@@ -222,24 +222,6 @@ g (float[a,b,c] x) => (float[a,b,c] y) {{ y = Softmax <axis = {axis}> (x) }}
     assert differs(run_model(model, feed), run_model(convert(model, opset=13), feed)) is None
 
 
-LOOP = """
-<ir_version: 8, opset_import: ["" : 13]>
-g (int64 n, bool on) => (int64[k] y) {
-  y = Loop (n, on) <body = counting (int64 at, bool still) => (bool again, int64 now) {
-    again = Identity (still)
-    now = Identity (at)
-  }>
-}
-"""
-
-
-def test_a_loop_that_carries_nothing_stays_above_opset_10() -> None:
-    model = onnx.parser.parse_model(LOOP)
-    assert convert(model, opset=11).opset_import[0].version == 11
-    with pytest.raises(ConversionError, match="v_initial is required before opset 11"):
-        convert(model, opset=10)
-
-
 SCAN = """
 <ir_version: 8, opset_import: ["" : 16]>
 g (float[2] last, float[3,2] steps) => (float[2] y, float[3,2] result) {

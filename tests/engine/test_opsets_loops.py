@@ -86,3 +86,21 @@ g (seq(float[2,3]) s, float[2,3] input_sequence) => (seq(float[2,3]) y) {
 }""")
     with pytest.raises(ConversionError, match="SequenceMap 'y'"):
         convert(model, opset=16)
+
+
+LOOP = """
+<ir_version: 8, opset_import: ["" : 13]>
+g (int64 n, bool on) => (int64[k] y) {
+  y = Loop (n, on) <body = counting (int64 at, bool still) => (bool again, int64 now) {
+    again = Identity (still)
+    now = Identity (at)
+  }>
+}
+"""
+
+
+def test_a_loop_that_carries_nothing_stays_above_opset_10() -> None:
+    model = onnx.parser.parse_model(LOOP)
+    assert convert(model, opset=11).opset_import[0].version == 11
+    with pytest.raises(ConversionError, match="v_initial is required before opset 11"):
+        convert(model, opset=10)
