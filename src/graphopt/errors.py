@@ -89,3 +89,8 @@ class Tries:
 
 class VerificationError(GraphoptError, AssertionError):
     """The optimized model was not shown to give the original's results; the message states where they differ."""
+
+
+def reason_of(error: Exception) -> str:
+    """What went wrong: for an error of the system, its words alone, without the number and the name of the file."""
+    return getattr(error, "strerror", None) or str(error)

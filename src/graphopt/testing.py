@@ -38,6 +38,7 @@ from onnx import AttributeProto, NodeProto, TensorProto
 
 from graphopt.errors import GraphoptError, ModelError, UsageError, VerificationError
 from graphopt.ir import Model
+from graphopt.ir.attributes import GRAPH_KINDS
 from graphopt.manager import PassManager
 from graphopt.records import dataclass
 from graphopt.results import Result
@@ -56,7 +57,6 @@ _EMPTY = re.compile(r'\[""\] |\n\s*(producer_name|producer_version|doc_string|do
 _SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
 _SMALL = re.compile(r"(?<![\w.])-?\d[\d.]*e-\d+")
 """Numbers with a negative exponent, which may be denormal."""
-_WITH_GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 _SPELLED: dict[int, tuple[str, str]] = {
     TensorProto.BOOL: ("int32_data", "u1"), TensorProto.INT8: ("int32_data", "i1"),
     TensorProto.UINT8: ("int32_data", "u1"), TensorProto.INT16: ("int32_data", "<i2"),
@@ -324,7 +324,7 @@ def _tensors(nodes: Iterable[NodeProto], initializers: Iterable[TensorProto] = (
         yield from attribute.tensors
         if attribute.type == AttributeProto.TENSOR:
             yield attribute.t
-        for graph in (attribute.g, *attribute.graphs) if attribute.type in _WITH_GRAPHS else ():
+        for graph in (attribute.g, *attribute.graphs) if attribute.type in GRAPH_KINDS else ():
             yield from _tensors(graph.node, graph.initializer)
 
 

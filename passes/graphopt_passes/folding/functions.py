@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 
 from graphopt.analysis.calls import ENDLESS, CallSizes, called_function
-from graphopt.ir.attributes import decode_attribute
+from graphopt.ir.attributes import GRAPH_KINDS, decode_attribute
 from graphopt.ir.schema import op_schema
 from graphopt.rewrite import Decline, Event, Graph, GraphPass, Level, Model, Node, Rewriter, Value
 from graphopt.rewrite.inline import adopt, check_effects, inner_graphs, replace_by
@@ -25,8 +25,6 @@ _SHARED = 64
 """Least bytes of a constant that all copies of a body share; a reference to a smaller one costs as much."""
 
 _CALL = "call "
-
-_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 _RUNTIME = "com.microsoft"
 """Prefix of domains whose operators vary between versions of the runtime."""
@@ -72,7 +70,7 @@ class InlineFunctions(GraphPass):
         check_effects(node, function)
         _check_depth(function, graph)
         attributes = _attributes(node, function)
-        if any(isinstance(each, onnx.AttributeProto) and each.type in _GRAPHS for each in attributes.values()):
+        if any(isinstance(each, onnx.AttributeProto) and each.type in GRAPH_KINDS for each in attributes.values()):
             raise Decline("an attribute of the call, or its default, is a graph")
         if len(node.inputs) > len(function.inputs) or len(node.outputs) > len(function.outputs):
             raise Decline("the call has more inputs or outputs than the function {}", function.name)

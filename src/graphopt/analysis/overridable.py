@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from graphopt.ir import Dim, Graph, Model, Node, Value
+from graphopt.ir import Graph, Model, Node, TensorType, Value
 from graphopt.ir.flush import IR_WITH_FREE_INITIALIZERS
 
 SIZE_OPERANDS: dict[str, tuple[int, ...]] = {
@@ -39,14 +39,10 @@ def are_misread(values: Iterable[Value | None]) -> bool:
     So a checker may refuse what reads them, although a caller would set other sizes.
     """
     known = [value for value in values if value is not None]
-    unknown = any(value.shape is None or None in map(_size, value.shape) for value in known)
+    unknown = not all(isinstance(value.type, TensorType) and value.type.static for value in known)
     return unknown and any(
         value.tensor is not None and is_default(value) for value in known[0].graph.model.graph.inputs
     )
-
-
-def _size(dim: Dim) -> int | None:
-    return dim if isinstance(dim, int) else None
 
 
 class CallersChoice:

@@ -25,7 +25,7 @@ from graphopt.analysis.skeleton import Skeleton
 from graphopt.ir import Dim, Graph, Model, Node, TensorType, Value, ValueType
 from graphopt.ir.schema import READING_TYPES
 from graphopt.ir.seal import check_unsealed
-from graphopt.ir.types import GENERATED, KNOWN_TYPES, decode_type, is_told
+from graphopt.ir.types import GENERATED, KNOWN_TYPES, decode_type, is_told, shapes_differ
 
 _counters: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
 
@@ -206,17 +206,13 @@ def _stale(graph: Graph, result: onnx.GraphProto) -> bool:
         if value is None or value._info is None or value.producer is None:
             continue
         declared, inferred = decode_type(value._info.type), decode_type(info.type)
-        if isinstance(declared, TensorType) and isinstance(inferred, TensorType) and _differ(declared, inferred):
+        if (
+            isinstance(declared, TensorType)
+            and isinstance(inferred, TensorType)
+            and shapes_differ(declared.shape, inferred.shape)
+        ):
             return True
     return False
-
-
-def _differ(a: TensorType, b: TensorType) -> bool:
-    if a.shape is None or b.shape is None:
-        return False
-    if len(a.shape) != len(b.shape):
-        return True
-    return any(isinstance(x, int) and isinstance(y, int) and x != y for x, y in zip(a.shape, b.shape, strict=True))
 
 
 class _Writer:

@@ -14,6 +14,9 @@ from graphopt.ir.tensor import Tensor, text_of
 
 _A = AttributeProto
 
+GRAPH_KINDS = (_A.GRAPH, _A.GRAPHS)
+"""The kinds of attributes that hold graphs."""
+
 
 def decode_attribute(proto: AttributeProto) -> Any:
     """The Python value of an attribute.

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import onnx
 from onnx import AttributeProto, SparseTensorProto, TensorProto
 
-from graphopt.errors import ModelError, UsageError
+from graphopt.errors import ModelError, UsageError, reason_of
 from graphopt.ir.contents import check_dims
 from graphopt.ir.slices import FileSlice
 from graphopt.ir.tensor import Tensor
@@ -218,8 +218,9 @@ def _file(name: str, location: str, folders: Folders) -> Path:
                 if path.is_file():
                     return path
             except (OSError, ValueError) as error:
-                why = getattr(error, "strerror", None) or error
-                raise ModelError(f"tensor {name!r}: external data {location[:80]!r} is not a file: {why}") from error
+                raise ModelError(
+                    f"tensor {name!r}: external data {location[:80]!r} is not a file: {reason_of(error)}"
+                ) from error
     if not inside:
         raise ModelError(f"tensor {name!r}: external data {location!r} is outside the model's folder")
     raise ModelError(

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from graphopt.errors import ModelError
+from graphopt.ir.attributes import GRAPH_KINDS
 from graphopt.ir.contents import HOLDING_TENSORS, check_attribute, check_sparse, check_tensor
 from graphopt.ir.external import Folders, Opaque, tensor_from_proto
 from graphopt.ir.graph import Graph, Node
@@ -255,9 +256,6 @@ def _graphs_around(graph: Graph) -> int:
     return count
 
 
-_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
-
-
 def _well_typed(node: Node, schema: OpInfo | None, attributes: Iterable[onnx.AttributeProto]) -> bool:
     """Whether required attributes are given, and all have the types of the schema, counts >= 1 and flags 0 or 1.
 
@@ -281,7 +279,7 @@ def _well_typed(node: Node, schema: OpInfo | None, attributes: Iterable[onnx.Att
             continue  # a function may give any meaning to a name
         elif kinds.get(name if type(name) is str else _text(name), kind) != kind:
             fine = False
-        elif schema is not None and kind in _GRAPHS and name not in kinds:
+        elif schema is not None and kind in GRAPH_KINDS and name not in kinds:
             fine = False  # the graph may read values around it
         elif name in COUNTS:
             fine = fine and (_counts(attribute) or ((node.op, name) in UNSAID and attribute.i == 0))

@@ -14,7 +14,7 @@ from typing import IO
 import onnx
 from google.protobuf.message import EncodeError
 
-from graphopt.errors import ModelError, UsageError
+from graphopt.errors import ModelError, UsageError, reason_of
 from graphopt.ir.external import place_of
 from graphopt.ir.files import ExternalData, files_named_by, has_external, is_external
 from graphopt.ir.flush import flush, stored, without_initializers
@@ -358,8 +358,7 @@ class _Sources(ExitStack):
             try:
                 file = self._files[part.path] = self.enter_context(part.opened())
             except (OSError, ValueError) as error:
-                why = getattr(error, "strerror", None) or error
-                raise ModelError(f"cannot read tensor data file {part.path}: {why}") from error
+                raise ModelError(f"cannot read tensor data file {part.path}: {reason_of(error)}") from error
         return file
 
 

@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from graphopt.errors import ModelError
+from graphopt.errors import ModelError, reason_of
 from graphopt.records import dataclass
 
 _READ_LIMIT = 1 << 22
@@ -78,9 +78,8 @@ class FileSlice:
         try:
             yield
         except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or error
-            message = f"cannot read {self.length} bytes at {self.offset} of tensor data file {self.path}: {why}"
-            raise ModelError(message) from error
+            where = f"{self.length} bytes at {self.offset} of tensor data file {self.path}"
+            raise ModelError(f"cannot read {where}: {reason_of(error)}") from error
 
     def _mapped(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
         before = self.offset % ALLOCATIONGRANULARITY

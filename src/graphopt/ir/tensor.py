@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from graphopt.errors import ModelError
+from graphopt.errors import ModelError, reason_of
 from graphopt.ir.messages import copy_fields
 from graphopt.ir.numpy_types import element_type
 from graphopt.ir.seal import Sealed, shown, write
@@ -271,8 +271,7 @@ class Tensor:
             try:
                 return b"".join(self.source.pieces(_places(self.source.length, length), length))
             except (OSError, ValueError) as error:
-                why = getattr(error, "strerror", None) or error
-                raise ModelError(f"cannot read tensor data file {self.source.path}: {why}") from error
+                raise ModelError(f"cannot read tensor data file {self.source.path}: {reason_of(error)}") from error
         array = self.array()
         return _sampled(self._bytes().data) if array.flags.c_contiguous else _sampled_view(array)
 

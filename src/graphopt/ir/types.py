@@ -135,6 +135,14 @@ def agree(a: Dim, b: Dim) -> bool:
     return a is not None and a == b
 
 
+def shapes_differ(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> bool:
+    """Whether two shapes are known to be different: in their rank, or in two numbers of one axis."""
+    if a is None or b is None:
+        return False
+    pairs = zip(a, b, strict=False)
+    return len(a) != len(b) or any(isinstance(x, int) and isinstance(y, int) and x != y for x, y in pairs)
+
+
 ValueType = TensorType | onnx.TypeProto
 """A tensor type, or the proto itself for sequences, optionals, maps and sparse tensors."""
 

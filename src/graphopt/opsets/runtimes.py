@@ -44,7 +44,7 @@ def runtime(name: str) -> Runtime:
     Raises:
         UsageError: it is not known.
     """
-    found = next((each for known, each in runtimes().items() if known == name), None)
+    found = runtimes().get(name) if isinstance(name, str) else None
     if found is None:
         raise UsageError(f"unknown runtime {name!r}; expected one of {', '.join(runtimes())}")
     return found

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 from graphopt.analysis.shapes import ShapeAnalysis
-from graphopt.ir import Dim, Model, Node, Value, captured_values
+from graphopt.ir import Dim, Model, Node, TensorType, Value, captured_values
+from graphopt.ir.types import shapes_differ
 from graphopt.rewrite.legality import reads
 
 _ANY_SHAPES = 11
@@ -45,7 +46,7 @@ def kept_nodes(model: Model, choices: Iterable[Node]) -> dict[Node, list[Node]]:
     found: dict[Node, list[Node]] = {}
     analysis = cache(lambda: ShapeAnalysis(model))  # of the whole model, so that it is made only where it is needed
     for choice in choices:
-        if any(_differ(_dims(one, analysis), _dims(other, analysis)) for one, other in _results(choice)):
+        if any(shapes_differ(_dims(one, analysis), _dims(other, analysis)) for one, other in _results(choice)):
             for node in _decisive(choice):
                 found.setdefault(node, []).append(choice)
     return found
@@ -76,15 +77,7 @@ def _results(node: Node) -> Iterator[tuple[Value, Value]]:
 
 def _dims(value: Value, analysis: Callable[[], ShapeAnalysis]) -> tuple[Dim, ...] | None:
     """The sizes of a value, those that only the analysis knows included."""
-    known = value.shape
-    if known is not None and all(isinstance(dim, int) for dim in known):
-        return known
+    known = value.type
+    if isinstance(known, TensorType) and known.static:
+        return known.shape
     return analysis().to_dims(analysis().shape(value))
-
-
-def _differ(one: tuple[Dim, ...] | None, other: tuple[Dim, ...] | None) -> bool:
-    """Whether two shapes are known to be different."""
-    if one is None or other is None:
-        return False
-    pairs = zip(one, other, strict=False)
-    return len(one) != len(other) or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Self
 
-from graphopt.errors import GraphoptError, ModelError
+from graphopt.errors import GraphoptError, ModelError, reason_of
 
 _lock: Callable[[int, int], None] | None
 try:
@@ -54,8 +54,7 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
     except GraphoptError:
         raise
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise ModelError(f"cannot write {path}: {why}") from error
+        raise ModelError(f"cannot write {path}: {reason_of(error)}") from error
 
 
 def is_special(path: Path) -> bool:
